@@ -1,0 +1,5 @@
+"""`python -m nightingale` is the `nightingale` command."""
+
+from nightingale.cli import app
+
+app()

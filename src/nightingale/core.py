@@ -1,0 +1,82 @@
+"""The nouns that travel between the rooms, and the three rates that tie them together.
+
+Letters in shape comments, everywhere: B rows, T positions, D model width, H heads, V vocabulary,
+P prompt tokens, L layers. Knows nothing of any stage, file or device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from nightingale.errors import OptionError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TOKENS_PER_SECOND = 25  # speech tokens, what T3 makes
+FRAMES_PER_SECOND = 50  # mel frames, what the flow makes
+SAMPLES_PER_SECOND = 24_000  # what the listener hears
+
+FRAMES_PER_TOKEN = FRAMES_PER_SECOND // TOKENS_PER_SECOND
+SAMPLES_PER_FRAME = SAMPLES_PER_SECOND // FRAMES_PER_SECOND
+SAMPLES_PER_TOKEN = SAMPLES_PER_SECOND // TOKENS_PER_SECOND
+assert FRAMES_PER_TOKEN * SAMPLES_PER_FRAME == SAMPLES_PER_TOKEN
+
+N_SPEECH_CODES = 6561  # 3 ** 8 codes that stand for sound; ids above are control tokens
+START_OF_SPEECH = 6561
+END_OF_SPEECH = 6562
+
+Family = Literal["english", "multilingual", "turbo", "nano"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How one request is spoken. The only place where a default is written."""
+
+    # what is spoken
+    language: str | None = "en"  # None: no language tag (Multilingual only)
+    exaggeration: float = 0.5  # English, Multilingual
+
+    # sampling
+    cfg_weight: float = 0.5  # guidance; 0 runs one row instead of two
+    temperature: float = 0.8  # 0 takes the best token every time
+    repetition_penalty: float = 1.2
+    min_p: float = 0.05  # English, Multilingual
+    top_p: float = 1.0
+    top_k: int = 0  # 0: off; Turbo and Nano
+
+    # luck and bounds
+    seed: int = 0
+    max_tokens: int = 1000  # 40 seconds of speech
+
+    @classmethod
+    def of(cls, family: Family) -> Options:
+        """The defaults of a model family, as upstream has them."""
+        if family in ("turbo", "nano"):
+            return cls(exaggeration=0.0, cfg_weight=0.0, min_p=0.0, top_p=0.95, top_k=1000)
+        return cls()
+
+    def __post_init__(self) -> None:
+        self._check("exaggeration", 0.0, 10.0)
+        self._check("cfg_weight", 0.0, 10.0)
+        self._check("temperature", 0.0, 10.0)
+        self._check("repetition_penalty", 0.01, 100.0)
+        self._check("min_p", 0.0, 1.0)
+        self._check("top_p", 0.0, 1.0)
+        self._check("top_k", 0, 100_000)
+        self._check("seed", 0, 2**63 - 1)
+        self._check("max_tokens", 1, 4096)
+
+    def _check(self, name: str, low: float, high: float) -> None:
+        value = getattr(self, name)
+        if not low <= value <= high:  # NaN fails this too
+            raise OptionError(f"{name} is {value}, but must lie between {low} and {high}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class T3Prompt:
+    """The half of a voice that T3 reads."""
+
+    speaker: Tensor  # (256,) embedding of the speaker
+    tokens: Tensor  # (P,) speech tokens of the recording, int64

@@ -1,0 +1,65 @@
+"""Everything Nightingale raises on purpose.
+
+    NightingaleError
+    ├── RequestError            the request cannot be spoken as it is; changing it helps
+    │   ├── OptionError         a value out of its range, or one that this model does not have
+    │   ├── TextError           empty, or too long for one utterance
+    │   └── LanguageError       a language this model does not speak
+    ├── MissingPackageError     an optional package is needed; the message holds the command
+    ├── SettingsError           an environment variable that is unknown or cannot be read
+    └── WeightsError
+        ├── NotPulledError      the files are not on this machine; the message holds the command
+        ├── PullError           the download did not work
+        ├── CorruptFileError    a file is not what it should be: truncated, tampered with, foreign
+        └── LayoutError         the tensors in a file are not the ones the model has
+
+Every message says what was given, what is allowed and what to do next.
+"""
+
+
+class NightingaleError(Exception):
+    """Root of the tree: catch this to catch everything that Nightingale raises on purpose."""
+
+
+class RequestError(NightingaleError):
+    """The request cannot be spoken as it is."""
+
+
+class OptionError(RequestError):
+    """An option is out of its range, or the chosen model does not have it."""
+
+
+class TextError(RequestError):
+    """The text is empty, or too long for one utterance."""
+
+
+class LanguageError(RequestError):
+    """The chosen model does not speak this language."""
+
+
+class MissingPackageError(NightingaleError):
+    """An optional package is needed for this request and is not installed."""
+
+
+class SettingsError(NightingaleError):
+    """An environment variable is unknown or cannot be read."""
+
+
+class WeightsError(NightingaleError):
+    """Something is wrong with a model's files."""
+
+
+class NotPulledError(WeightsError):
+    """The files of a model are not on this machine."""
+
+
+class PullError(WeightsError):
+    """A download did not work."""
+
+
+class CorruptFileError(WeightsError):
+    """A file is truncated, was changed, or is not of the kind that its name says."""
+
+
+class LayoutError(WeightsError):
+    """Tensors are missing, unknown or of another shape than the model's."""

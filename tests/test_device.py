@@ -1,0 +1,28 @@
+"""The choice of a device, and that it can explain itself."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from nightingale.device import choose
+from nightingale.errors import OptionError
+
+
+def test_a_device_that_was_asked_for_is_taken() -> None:
+    placement = choose("cpu")
+    assert placement.device == torch.device("cpu")
+    assert placement.reason == "cpu was asked for"
+
+
+def test_auto_takes_what_is_here_and_says_why() -> None:
+    placement = choose()
+    assert placement.device.type in placement.reason
+    assert placement.dtype is torch.float32
+
+
+def test_an_absent_device_is_refused_with_those_that_are_here() -> None:
+    with pytest.raises(
+        OptionError, match=r"'abacus' is not to be had here; this machine has: .*cpu"
+    ):
+        choose("abacus")
