@@ -1,0 +1,126 @@
+"""Tensors out of safetensors into modules, strictly: nothing missing, unknown or bent.
+
+The names in a module are the names in the file, after a prefix. Who loads says which names of a
+file are dead weight and which buffers may be absent. Knows nothing of stages; opens no pickle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from nightingale.errors import CorruptFileError, LayoutError, NotPulledError
+
+_N_NAMED = 3  # how many names of a kind an error lists
+
+
+def read_tensors(path: Path, prefix: str = "") -> dict[str, Tensor]:
+    """All tensors whose name begins with `prefix`, called by the rest of their name."""
+    with _opened(path) as file:
+        names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
+        return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
+
+
+def load_into(
+    module: nn.Module,
+    path: Path,
+    *,
+    prefix: str = "",
+    dead: Sequence[str] = (),
+    optional: Sequence[str] = (),
+    dtype: torch.dtype | None = None,
+) -> None:
+    """Give `module` the tensors of a file; it may be on the meta device, and is in memory after.
+
+    `dead` are patterns of names that the file has and nobody needs: they are not even read.
+    `optional` are patterns of tensors that may be absent, because the module computes them itself.
+    Precision is the file's, unless `dtype` asks for another; whole numbers stay whole.
+    """
+    wanted = module.state_dict()
+    with _opened(path) as file:
+        found = {
+            name.removeprefix(prefix): file.get_slice(name)
+            for name in file.keys()  # noqa: SIM118
+            if name.startswith(prefix)
+        }
+        _check(path, wanted, found, dead, optional)
+        state = {name: file.get_tensor(prefix + name) for name in wanted if name in found}
+    if dtype is not None:
+        state = {
+            name: tensor.to(dtype) if tensor.is_floating_point() else tensor
+            for name, tensor in state.items()
+        }
+    module.load_state_dict(state, strict=False, assign=True)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except FileNotFoundError as error:
+        raise NotPulledError(f"{path} is not there; get it with `nightingale pull`") from error
+    except SafetensorError as error:
+        raise CorruptFileError(
+            f"{path} is truncated, or is not a safetensors file ({error}); pull the model again"
+        ) from error
+
+
+def _check(
+    path: Path,
+    wanted: dict[str, Tensor],
+    found: dict[str, Any],
+    dead: Sequence[str],
+    optional: Sequence[str],
+) -> None:
+    missing, misshaped, mistyped = [], [], []
+    for name, tensor in wanted.items():
+        shape = list(tensor.shape)
+        if name not in found:
+            # A tensor without memory cannot have been computed by the module.
+            if tensor.is_meta or not _matches(name, optional):
+                missing.append(f"{name} {shape}")
+        elif found[name].get_shape() != shape:
+            misshaped.append(f"{name} is {found[name].get_shape()}, not {shape}")
+        elif _is_float(found[name].get_dtype()) != tensor.is_floating_point():
+            mistyped.append(f"{name} is {found[name].get_dtype()}, not like {tensor.dtype}")
+    unknown = [
+        f"{name} {found[name].get_shape()}"
+        for name in found
+        if name not in wanted and not _matches(name, dead)
+    ]
+    complaints = [
+        f"{len(names)} {kind} ({_few(names)})"
+        for kind, names in (
+            ("missing", missing),
+            ("unknown", unknown),
+            ("of another shape", misshaped),
+            ("of another kind", mistyped),
+        )
+        if names
+    ]
+    if complaints:
+        raise LayoutError(
+            f"the tensors in {path} are not those of this model: {'; '.join(complaints)}. "
+            "Is it the file of another model?"
+        )
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _is_float(stored: str) -> bool:
+    return stored.startswith(("F", "BF"))
+
+
+def _few(names: list[str]) -> str:
+    rest = len(names) - _N_NAMED
+    return ", ".join(names[:_N_NAMED]) + (f" and {rest} more" if rest > 0 else "")
