@@ -1,0 +1,1 @@
+"""Text tokens -> speech tokens, 25 a second."""

@@ -1,0 +1,63 @@
+"""The house rules that a machine can check."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nightingale
+
+SOURCE = Path(nightingale.__file__).parent
+FILES = sorted(SOURCE.rglob("*.py"))
+MAX_FILE, MAX_FUNCTION = 400, 60
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
+def test_a_file_keeps_the_house_rules(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    assert text.count("\n") <= MAX_FILE, "is there a second noun hiding in it?"
+    assert ast.get_docstring(tree), "says what lives here"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert (node.end_lineno or 0) - node.lineno < MAX_FUNCTION, node.name
+    if file.name != "device.py":
+        named = re.findall(r"""["'](?:cuda|mps|cpu)\b""", text)
+        assert not named, "devices are chosen in device.py"
+    if file.name != "cli.py":
+        assert "os.environ" not in text, "the environment is read in cli.py, through settings.py"
+
+
+def test_the_public_names_are_the_exported_ones() -> None:
+    assert set(nightingale.__all__) == {"NightingaleError", "Options", "__version__"}
+    for name in nightingale.__all__:
+        assert getattr(nightingale, name)
+    with pytest.raises(AttributeError, match="has no attribute 'Nightingail'"):
+        getattr(nightingale, "Nightingail")  # noqa: B009
+
+
+def test_the_import_contract_is_kept_and_can_be_broken(tmp_path: Path) -> None:
+    """A planted import from one stage to its sibling must be caught by the very same contract."""
+    root = SOURCE.parents[1]
+    shutil.copytree(SOURCE, tmp_path / "src/nightingale")
+    (tmp_path / "pyproject.toml").write_text((root / "pyproject.toml").read_text())
+    lint = [str(Path(sys.executable).parent / "lint-imports"), "--no-cache"]
+    environ = {"PYTHONPATH": str(tmp_path / "src"), "PATH": "/usr/bin:/bin"}
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            lint, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+        )
+
+    assert run().returncode == 0, run().stdout
+    planted = tmp_path / "src/nightingale/t3/decode.py"
+    planted.write_text("import nightingale.weights.load\n" + planted.read_text())
+    broken = run()
+    assert broken.returncode != 0
+    assert "nightingale.t3.decode" in broken.stdout
