@@ -1,0 +1,1 @@
+"""str -> text tokens, as upstream reads text. Knows nothing of torch."""
