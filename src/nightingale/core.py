@@ -1,7 +1,7 @@
 """The nouns that travel between the rooms, and the three rates that tie them together.
 
 Letters in shape comments, everywhere: B rows, T positions, D model width, H heads, V vocabulary,
-P prompt tokens, L layers. Knows nothing of any stage, file or device.
+P prompt tokens, M mel frames, L layers. Knows nothing of any stage, file or device.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Literal
 from nightingale.errors import OptionError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
 TOKENS_PER_SECOND = 25  # speech tokens, what T3 makes
@@ -80,3 +82,43 @@ class T3Prompt:
 
     speaker: Tensor  # (256,) embedding of the speaker
     tokens: Tensor  # (P,) speech tokens of the recording, int64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlowPrompt:
+    """The half of a voice that the flow reads."""
+
+    tokens: Tensor  # (P,) speech tokens of the recording, int64
+    mel: Tensor  # (M, 80) its log-mel frames; M is 2 P, or 2 P + 1
+    xvector: Tensor  # (192,) embedding of the speaker
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Voice:
+    """Who speaks. An argument that is handed along, never a state of the engine."""
+
+    t3: T3Prompt
+    flow: FlowPrompt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AudioChunk:
+    """A piece of sound, mono."""
+
+    samples: NDArray[np.float32]  # (N,), between -1 and 1
+    rate_hz: int = SAMPLES_PER_SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Where the time of one utterance went; the parts add up to the whole."""
+
+    text_ms: float
+    tokens_ms: float
+    mel_ms: float
+    samples_ms: float
+    watermark_ms: float
+
+    @property
+    def total_ms(self) -> float:
+        return self.text_ms + self.tokens_ms + self.mel_ms + self.samples_ms + self.watermark_ms

@@ -4,7 +4,10 @@
     ├── RequestError            the request cannot be spoken as it is; changing it helps
     │   ├── OptionError         a value out of its range, or one that this model does not have
     │   ├── TextError           empty, or too long for one utterance
-    │   └── LanguageError       a language this model does not speak
+    │   ├── LanguageError       a language this model does not speak
+    │   ├── AudioError          a recording that cannot be used
+    │   └── VoiceError          no such voice, or one that was made for another model
+    ├── SpeechError             the model made nothing that can be heard
     ├── MissingPackageError     an optional package is needed; the message holds the command
     ├── SettingsError           an environment variable that is unknown or cannot be read
     └── WeightsError
@@ -35,6 +38,18 @@ class TextError(RequestError):
 
 class LanguageError(RequestError):
     """The chosen model does not speak this language."""
+
+
+class AudioError(RequestError):
+    """A recording cannot be used: not sound, damaged, too long or too short."""
+
+
+class VoiceError(RequestError):
+    """There is no such voice, or it was made for another model."""
+
+
+class SpeechError(NightingaleError):
+    """The model made nothing that can be heard."""
 
 
 class MissingPackageError(NightingaleError):

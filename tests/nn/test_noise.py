@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from nightingale.nn.noise import Purpose, exponential
+from nightingale.nn.noise import Purpose, exponential, normal, uniform
 
 T = Purpose.TOKENS
 
@@ -41,6 +41,32 @@ def test_draws_are_exponential_and_never_zero() -> None:
     assert abs(drawn.var() - 1) < 5 * 8**0.5 / n**0.5
     tail = math.exp(-2)
     assert abs((drawn > 2).double().mean() - tail) < 5 * (tail * (1 - tail) / n) ** 0.5
+
+
+def test_rows_of_normal_draws_belong_to_their_index() -> None:
+    whole = normal(3, Purpose.FRAMES, 0, 30, 80)
+    assert torch.equal(normal(3, Purpose.FRAMES, 10, 5, 80), whole[10:15])
+    assert not torch.equal(normal(3, Purpose.PROMPT_FRAMES, 0, 30, 80), whole)
+    assert normal(3, Purpose.FRAMES, 0, 0, 80).shape == (0, 80)
+    assert normal(3, Purpose.FRAMES, 0, 2, 7).shape == (2, 7)
+
+
+def test_normal_draws_are_normal_and_independent() -> None:
+    """160,000 draws: moments, tail and neighbours' correlation within five standard errors."""
+    drawn = normal(9, Purpose.FRAMES, 0, 2000, 80).double()
+    n = drawn.numel()
+    assert abs(drawn.mean()) < 5 / n**0.5
+    assert abs(drawn.var() - 1) < 5 * 2**0.5 / n**0.5
+    assert abs((drawn**4).mean() - 3) < 5 * 96**0.5 / n**0.5
+    for shifted in (drawn.roll(1, 0), drawn.roll(1, 1), drawn.roll(40, 1)):
+        assert abs((drawn * shifted).mean()) < 5 / n**0.5
+
+
+def test_uniform_draws_fill_their_range() -> None:
+    drawn = uniform(9, Purpose.SOURCE_PHASE, 0, 10_000)
+    assert drawn.min() > 0
+    assert drawn.max() < 1
+    assert abs(drawn.mean() - 0.5) < 5 * (1 / 12 / 10_000) ** 0.5
 
 
 STORED = [0.139209, 0.812501, 1.761078, 0.202861]

@@ -9,8 +9,8 @@ import torch
 
 from nightingale.core import Family, Options, T3Prompt
 from nightingale.errors import OptionError, TextError
-from nightingale.t3.llama import rotary_frequencies
-from nightingale.t3.model import CONFIGS, T3
+from nightingale.t3.llama import rotary_frequencies, rotate
+from nightingale.t3.model import CONFIGS, T3, Utterance
 from nightingale.t3.prefix import Prefixes
 from tests.tiny import tiny_t3, tiny_text, tiny_voice
 
@@ -37,6 +37,15 @@ def test_rotary_frequencies_are_the_scaled_ones() -> None:
              17: 0.000178507791, 18: 7.78465546e-5, 31: 3.76732260e-7}  # fmt: skip
     for index, value in known.items():
         assert float(frequencies[index]) == pytest.approx(value, rel=1e-6)
+
+
+def test_rotation_turns_pairs_like_complex_numbers() -> None:
+    x = torch.randn(1, 1, 5, 8, generator=torch.Generator().manual_seed(0))
+    angle = torch.rand(5, 4, generator=torch.Generator().manual_seed(1))
+    both = torch.cat((angle, angle), dim=-1)
+    turned = torch.complex(x[..., :4], x[..., 4:]) * torch.polar(torch.ones(5, 4), angle)
+    expected = torch.cat((turned.real, turned.imag), dim=-1)
+    assert torch.allclose(rotate(x, both.cos(), both.sin()), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -96,3 +105,11 @@ def test_prefixes_forget_the_least_used_voice_first() -> None:
     assert len(prefixes) == 2
     assert prefixes.get(tiny_voice(0), 0.5) is first
     assert prefixes.get(tiny_voice(1), 0.5) is not second
+
+
+@pytest.mark.parametrize(("family", "does"), [("english", True), ("turbo", False), ("nano", False)])
+def test_only_llama_keeps_penalizing_the_start_token(family: Family, does: bool) -> None:
+    model = tiny_t3(family)
+    prefix = model.prefix(tiny_voice(), 0.0)
+    text = tiny_text(family=family)
+    assert Utterance(model, text, prefix, Options.of(family), None).penalizes_start is does

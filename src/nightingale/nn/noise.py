@@ -18,12 +18,32 @@ from torch import Tensor
 class Purpose(IntEnum):
     """What the numbers are for: streams of one seed that never meet."""
 
-    TOKENS = 1
+    TOKENS = 1  # index: speech token
+    PROMPT_FRAMES = 2  # index: mel frame of the voice's recording
+    FRAMES = 3  # index: mel frame of the utterance
+    SOURCE_PHASE = 4  # index: 0
+    SOURCE_NOISE = 5  # index: mel frame of the utterance
 
 
 def exponential(seed: int, purpose: Purpose, index: int, n: int) -> Tensor:
     """`n` draws from Exp(1), all of them above 0."""
     return torch.from_numpy(-np.log(_uniform(seed, purpose, index, n)).astype(np.float32))
+
+
+def uniform(seed: int, purpose: Purpose, index: int, n: int) -> Tensor:
+    """`n` draws between 0 and 1."""
+    return torch.from_numpy(_uniform(seed, purpose, index, n).astype(np.float32))
+
+
+def normal(seed: int, purpose: Purpose, first: int, n_rows: int, n_columns: int) -> Tensor:
+    """(n_rows, n_columns) draws from N(0, 1); each row is the draw of its own index."""
+    half = (n_columns + 1) // 2
+    rows = [_uniform(seed, purpose, first + row, 2 * half) for row in range(n_rows)]
+    u = np.stack(rows) if rows else np.empty((0, 2 * half))
+    radius = np.sqrt(-2 * np.log(u[:, :half]))  # Box and Muller: two from two
+    angle = 2 * np.pi * u[:, half:]
+    both = np.concatenate((radius * np.cos(angle), radius * np.sin(angle)), axis=1)
+    return torch.from_numpy(both[:, :n_columns].astype(np.float32))
 
 
 def _uniform(seed: int, purpose: Purpose, index: int, n: int) -> NDArray[np.float64]:
