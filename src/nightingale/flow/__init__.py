@@ -1,0 +1,1 @@
+"""Speech tokens -> mel frames, 50 a second."""

@@ -1,0 +1,179 @@
+"""What should sound: embedded tokens in, twice as many hidden frames out.
+
+Transformer blocks at the rate of tokens, then at the rate of frames, with relative positions and
+full attention: every token has a say in every frame. Knows nothing of ids, voices or mel.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nightingale.core import FRAMES_PER_TOKEN
+from nightingale.device import HOST
+from nightingale.flow.conv import CausalConv
+
+N_AHEAD = 3  # tokens that the convolution at the entrance sees to the right
+SLOWEST = 10_000.0  # wavelength of the slowest position wave, in 2 pi
+NORM_EPS = 1e-5
+BLOCK_NORM_EPS = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderConfig:
+    """The sizes of the encoder; the released ones are the defaults."""
+
+    d_model: int = 512
+    n_heads: int = 8
+    d_ffn: int = 2048
+    n_layers: int = 6  # at the rate of tokens
+    n_up_layers: int = 4  # at the rate of frames
+
+
+class Encoder(nn.Module):
+    """(B, T, D) -> (B, 2 T, D)"""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        width = config.d_model
+        self.embed = _Entrance(width)
+        self.pre_lookahead_layer = LookAhead(width)
+        self.encoders = nn.ModuleList(_Block(config) for _ in range(config.n_layers))
+        self.up_layer = _Upsample(width)
+        self.up_embed = _Entrance(width)
+        self.up_encoders = nn.ModuleList(_Block(config) for _ in range(config.n_up_layers))
+        self.after_norm = nn.LayerNorm(width, NORM_EPS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.pre_lookahead_layer(self.embed(x))
+        x = _through(self.encoders, x)
+        x = self.up_embed(self.up_layer(x))
+        x = _through(self.up_encoders, x)
+        return self.after_norm(x)
+
+
+class LookAhead(nn.Module):
+    """Lets a token see its next three; beyond the end there is silence."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv1d(d_model, d_model, N_AHEAD + 1)
+        self.conv2 = CausalConv(d_model, d_model, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        ahead = self.conv1(F.pad(x.transpose(1, 2), (0, N_AHEAD)))
+        return x + self.conv2(F.leaky_relu(ahead).transpose(1, 2))
+
+
+class _Entrance(nn.Module):
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.out = nn.Sequential(nn.Linear(d_model, d_model), nn.LayerNorm(d_model, NORM_EPS))
+        self.scale = math.sqrt(d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(x) * self.scale
+
+
+class _Upsample(nn.Module):
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.conv = CausalConv(d_model, d_model, 2 * FRAMES_PER_TOKEN + 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(x.repeat_interleave(FRAMES_PER_TOKEN, dim=1))
+
+
+class _Block(nn.Module):
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        width = config.d_model
+        self.self_attn = RelativeAttention(width, config.n_heads)
+        self.feed_forward = _FeedForward(width, config.d_ffn)
+        self.norm_mha = nn.LayerNorm(width, BLOCK_NORM_EPS)
+        self.norm_ff = nn.LayerNorm(width, BLOCK_NORM_EPS)
+
+    def forward(self, x: Tensor, waves: Tensor) -> Tensor:
+        x = x + self.self_attn(self.norm_mha(x), waves)
+        return x + self.feed_forward(self.norm_ff(x))
+
+
+class RelativeAttention(nn.Module):
+    """Scores are (query + u) . key + (query + v) . distance.
+
+    A bias of the keys would add the same to all scores of a query, and softmax would not see it:
+    the released one is not carried along.
+    """
+
+    def __init__(self, d_model: int, n_heads: int) -> None:
+        super().__init__()
+        self.n_heads = n_heads
+        self.linear_q = nn.Linear(d_model, d_model)
+        self.linear_k = nn.Linear(d_model, d_model, bias=False)
+        self.linear_v = nn.Linear(d_model, d_model)
+        self.linear_out = nn.Linear(d_model, d_model)
+        self.linear_pos = nn.Linear(d_model, d_model, bias=False)
+        self.pos_bias_u = nn.Parameter(torch.zeros(n_heads, d_model // n_heads))
+        self.pos_bias_v = nn.Parameter(torch.zeros(n_heads, d_model // n_heads))
+
+    def forward(self, x: Tensor, waves: Tensor) -> Tensor:
+        """(B, T, D) and the (2 T, D) of `distance_waves` -> (B, T, D)"""
+        queries = self._heads(self.linear_q(x))  # (B, H, T, D/H)
+        by_content = queries + self.pos_bias_u[:, None]
+        by_distance = (queries + self.pos_bias_v[:, None]) * queries.shape[-1] ** -0.5
+        distances = self._heads(self.linear_pos(waves))  # (H, 2 T, D/H)
+        out = F.scaled_dot_product_attention(
+            by_content,
+            self._heads(self.linear_k(x)),
+            self._heads(self.linear_v(x)),
+            attn_mask=align_distances(by_distance @ distances.mT),
+        )
+        return self.linear_out(out.transpose(1, 2).flatten(2))
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.view(*x.shape[:-1], self.n_heads, -1).transpose(-3, -2)
+
+
+class _FeedForward(nn.Module):
+    def __init__(self, d_model: int, d_ffn: int) -> None:
+        super().__init__()
+        self.w_1 = nn.Linear(d_model, d_ffn)
+        self.w_2 = nn.Linear(d_ffn, d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.w_2(F.silu(self.w_1(x)))
+
+
+def distance_waves(n: int, d_model: int) -> Tensor:
+    """(2 n, D): sines and cosines, taking turns, of the distances n - 1 down to -n.
+
+    Between n positions no distance is -n; with it, `align_distances` is a view.
+    """
+    exponent = torch.arange(0, d_model, 2, dtype=torch.float32, device=HOST)
+    frequency = torch.exp(exponent * -(math.log(SLOWEST) / d_model))
+    distance = torch.arange(n - 1, -n - 1, -1, dtype=torch.float32, device=HOST)
+    angle = torch.outer(distance, frequency)
+    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)
+
+
+def align_distances(scores: Tensor) -> Tensor:
+    """(..., T, 2 T) by query and distance -> (..., T, T) by query and key.
+
+    Distance i - j stands in column T - 1 - i + j: each row begins one column earlier than the one
+    before, so that in the flattened whole the rows are 2 T - 1 apart.
+    """
+    n = scores.shape[-2]
+    apart = 2 * n - 1
+    rows = scores.flatten(-2)[..., n - 1 : n - 1 + n * apart]
+    return rows.view(*rows.shape[:-1], n, apart)[..., :n]
+
+
+def _through(blocks: nn.ModuleList, x: Tensor) -> Tensor:
+    waves = distance_waves(x.shape[1], x.shape[2]).to(x)
+    for block in blocks:
+        x = block(x, waves)
+    return x

@@ -1,0 +1,235 @@
+"""Which way to go: the velocity that leads from noisy mel frames towards speech.
+
+What stays the same is computed once: `shifts` for all times of a schedule, `context` for all steps
+of an utterance. Convolutions are causal, attention is full. Knows nothing of tokens and schedules.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nightingale.device import HOST
+from nightingale.flow.conv import CausalConv, convolve_past
+
+NORM_EPS = 1e-5
+TIME_SCALE = 1000.0  # flow time runs from 0 to 1, its waves were made for 0 to 1000
+SLOWEST = 10_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatorConfig:
+    """The sizes of the estimator; the released ones are the defaults."""
+
+    meanflow: bool = False  # reads where a step ends as well as where it begins
+    n_mel: int = 80
+    d_model: int = 256
+    n_heads: int = 8
+    d_head: int = 64
+    d_ffn: int = 1024
+    d_time: int = 1024
+    n_mid_blocks: int = 12
+    n_transformers: int = 4  # in each block
+
+    @property
+    def n_inputs(self) -> int:
+        """Channels at the entrance, and waves that tell the time: x, mu, speaker, prompt."""
+        return 4 * self.n_mel
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Context:
+    """What the entrance makes of mu, speaker and prompt mel: a row with them, one without."""
+
+    conv: Tensor  # (B, M, D)
+    shortcut: Tensor  # (B, M, D)
+
+
+class Estimator(nn.Module):
+    """A block, many in the middle, and one that also reads what the first one said."""
+
+    def __init__(self, config: EstimatorConfig) -> None:
+        super().__init__()
+        width, n_mel = config.d_model, config.n_mel
+        self.config = config
+        self.time_mlp = _TimeMlp(config)
+        self.down_blocks = nn.ModuleList([_Block(config, config.n_inputs, ends=True)])
+        self.mid_blocks = nn.ModuleList(
+            _Block(config, width, ends=False) for _ in range(config.n_mid_blocks)
+        )
+        self.up_blocks = nn.ModuleList([_Block(config, 2 * width, ends=True)])
+        self.final_block = _ConvNorm(width, width)
+        self.final_proj = nn.Conv1d(width, n_mel, 1)
+        self.time_embed_mixer: nn.Linear | None = None
+        if config.meanflow:
+            self.time_embed_mixer = nn.Linear(2 * config.d_time, config.d_time, bias=False)
+
+    def shifts(self, start: Tensor, end: Tensor) -> Tensor:
+        """(S,) flow times at which steps begin and end -> (S, n_units, D), added in each unit."""
+        home = self.final_proj.weight
+        time = self.time_mlp(time_waves(start, self.config.n_inputs).to(home))
+        if self.time_embed_mixer is not None:
+            until = self.time_mlp(time_waves(end, self.config.n_inputs).to(home))
+            time = self.time_embed_mixer(torch.cat((time, until), dim=-1))
+        time = F.mish(time)
+        return torch.stack([block.unit.mlp[1](time) for block in self._blocks()], dim=1)
+
+    def context(self, mu: Tensor, speaker: Tensor, cond: Tensor, *, guided: bool) -> Context:
+        """(M, 80), (80,), (M, 80): constant over the steps; `guided` adds the row without them."""
+        known = torch.cat((mu, speaker.expand_as(mu), cond), dim=-1)[None]  # (1, M, 240)
+        unit, n_mel = self._first.unit, self.config.n_mel
+        conv = convolve_past(known, unit.block1.conv.weight[:, n_mel:])
+        shortcut = F.linear(known, unit.res_conv.weight[:, n_mel:, 0])
+        if guided:
+            conv = torch.cat((conv, torch.zeros_like(conv)))
+            shortcut = torch.cat((shortcut, torch.zeros_like(shortcut)))
+        return Context(conv, shortcut)
+
+    def forward(self, x: Tensor, context: Context, shifts: Tensor) -> Tensor:
+        """(M, 80) and the (n_units, D) of this step -> velocities (B, M, 80), a row per context."""
+        first, last = self._first, cast(_Block, self.up_blocks[0])
+        unit, n_mel = first.unit, self.config.n_mel
+        h = convolve_past(x[None], unit.block1.conv.weight[:, :n_mel], unit.block1.conv.bias)
+        shortcut = F.linear(x[None], unit.res_conv.weight[:, :n_mel, 0], unit.res_conv.bias)
+        h = unit.finish(h + context.conv, shortcut + context.shortcut, shifts[0])
+        skip = first.transform(h)
+        h = first.end(skip)
+        for block, shift in zip(self.mid_blocks, shifts[1:-1], strict=True):
+            h = block(h, shift)
+        h = last.end(last(torch.cat((h, skip), dim=-1), shifts[-1]))
+        return F.linear(self.final_block(h), self.final_proj.weight[..., 0], self.final_proj.bias)
+
+    @property
+    def _first(self) -> _Block:
+        return cast(_Block, self.down_blocks[0])
+
+    def _blocks(self) -> Iterator[_Block]:
+        for blocks in (self.down_blocks, self.mid_blocks, self.up_blocks):
+            yield from cast("list[_Block]", blocks)
+
+
+class _Block(nn.ModuleList):
+    """A unit, transformers, and at both ends of the estimator a convolution; named by number."""
+
+    def __init__(self, config: EstimatorConfig, n_inputs: int, *, ends: bool) -> None:
+        width = config.d_model
+        transformers = nn.Sequential(*(_Transformer(config) for _ in range(config.n_transformers)))
+        parts: list[nn.Module] = [Unit(n_inputs, width, config.d_time), transformers]
+        super().__init__([*parts, CausalConv(width, width, 3)] if ends else parts)
+
+    @property
+    def unit(self) -> Unit:
+        return cast(Unit, self[0])
+
+    def forward(self, x: Tensor, shift: Tensor) -> Tensor:
+        return self.transform(self.unit(x, shift))
+
+    def transform(self, x: Tensor) -> Tensor:
+        return self[1](x)
+
+    def end(self, x: Tensor) -> Tensor:
+        return self[2](x)
+
+
+class Unit(nn.Module):
+    """Two causal convolutions, told the time in between, and a way around them."""
+
+    def __init__(self, n_inputs: int, width: int, d_time: int) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(nn.Mish(), nn.Linear(d_time, width))
+        self.block1 = _ConvNorm(n_inputs, width)
+        self.block2 = _ConvNorm(width, width)
+        self.res_conv = nn.Conv1d(n_inputs, width, 1)
+
+    def forward(self, x: Tensor, shift: Tensor) -> Tensor:
+        shortcut = F.linear(x, self.res_conv.weight[..., 0], self.res_conv.bias)
+        return self.finish(self.block1.conv(x), shortcut, shift)
+
+    def finish(self, h: Tensor, shortcut: Tensor, shift: Tensor) -> Tensor:
+        """Everything behind the first convolution."""
+        return self.block2(self.block1.settle(h) + shift) + shortcut
+
+
+class _ConvNorm(nn.Module):
+    def __init__(self, n_inputs: int, width: int) -> None:
+        super().__init__()
+        conv, norm = CausalConv(n_inputs, width, 3), nn.LayerNorm(width, NORM_EPS)
+        self.block = nn.ModuleDict({"0": conv, "2": norm})
+
+    @property
+    def conv(self) -> CausalConv:
+        return cast(CausalConv, self.block["0"])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.settle(self.conv(x))
+
+    def settle(self, h: Tensor) -> Tensor:
+        return F.mish(self.block["2"](h))
+
+
+class _Transformer(nn.Module):
+    def __init__(self, config: EstimatorConfig) -> None:
+        super().__init__()
+        width, d_ffn = config.d_model, config.d_ffn
+        self.norm1 = nn.LayerNorm(width, NORM_EPS)
+        self.attn1 = _Attention(width, config.n_heads, config.d_head)
+        self.norm3 = nn.LayerNorm(width, NORM_EPS)
+        self.ff = _FeedForward(width, d_ffn)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attn1(self.norm1(x))
+        return x + self.ff(self.norm3(x))
+
+
+class _Attention(nn.Module):
+    def __init__(self, width: int, n_heads: int, d_head: int) -> None:
+        super().__init__()
+        self.n_heads = n_heads
+        self.to_q = nn.Linear(width, n_heads * d_head, bias=False)
+        self.to_k = nn.Linear(width, n_heads * d_head, bias=False)
+        self.to_v = nn.Linear(width, n_heads * d_head, bias=False)
+        self.to_out = nn.Sequential(nn.Linear(n_heads * d_head, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        queries, keys, values = (
+            project(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+            for project in (self.to_q, self.to_k, self.to_v)
+        )
+        out = F.scaled_dot_product_attention(queries, keys, values)
+        return self.to_out(out.transpose(1, 2).flatten(2))
+
+
+class _FeedForward(nn.Module):
+    def __init__(self, width: int, d_ffn: int) -> None:
+        super().__init__()
+        rise = nn.ModuleDict({"proj": nn.Linear(width, d_ffn)})
+        self.net = nn.ModuleDict({"0": rise, "2": nn.Linear(d_ffn, width)})
+
+    def forward(self, x: Tensor) -> Tensor:
+        rise = cast(nn.ModuleDict, self.net["0"])["proj"]
+        return self.net["2"](F.gelu(rise(x)))
+
+
+class _TimeMlp(nn.Module):
+    def __init__(self, config: EstimatorConfig) -> None:
+        super().__init__()
+        self.linear_1 = nn.Linear(config.n_inputs, config.d_time)
+        self.linear_2 = nn.Linear(config.d_time, config.d_time)
+
+    def forward(self, waves: Tensor) -> Tensor:
+        return self.linear_2(F.silu(self.linear_1(waves)))
+
+
+def time_waves(times: Tensor, n_waves: int) -> Tensor:
+    """(S,) -> (S, n_waves): all sines, then all cosines; always in the precision of the times."""
+    half = n_waves // 2
+    number = torch.arange(half, dtype=torch.float32, device=HOST)
+    frequency = torch.exp(number * -(math.log(SLOWEST) / (half - 1)))
+    angle = TIME_SCALE * times[:, None] * frequency
+    return torch.cat((angle.sin(), angle.cos()), dim=-1)
