@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from nightingale.errors import CorruptFileError, LayoutError, NotPulledError
-from nightingale.weights.load import load_into, read_tensors
+from nightingale.weights.load import load_into, load_tensors, read_tensors
 
 
 class Part(nn.Module):
@@ -121,6 +121,22 @@ def test_a_file_that_does_not_fit_is_refused_with_names_and_shapes(
     with pytest.raises(LayoutError, match=rf"part\.safetensors.*{complaint}"):
         load_into(part, saved(tmp_path, tensors))
     assert all(torch.equal(before[name], now) for name, now in part.state_dict().items())
+
+
+def test_tensors_in_another_form_are_loaded_as_strictly(tmp_path: Path) -> None:
+    file = tmp_path / "part.safetensors"
+    part = Part()
+    load_tensors(part, TENSORS, file, dtype=torch.bfloat16)
+    assert torch.equal(part.linear.bias, TENSORS["linear.bias"].bfloat16())
+    assert part.state_dict()["count"].dtype == torch.int64
+    for tensors, complaint in (
+        (without("window"), r"1 missing \(window \[4\]\)"),
+        ({**TENSORS, "extra": torch.ones(5)}, r"1 unknown \(extra \[5\]\)"),
+        ({**TENSORS, "window": torch.ones(5)}, r"window is \[5\], not \[4\]"),
+        ({**TENSORS, "count": torch.ones(2)}, r"count is .*float32, not like .*int64"),
+    ):
+        with pytest.raises(LayoutError, match=rf"part\.safetensors.*{complaint}"):
+            load_tensors(Part(), tensors, file)
 
 
 def test_a_damaged_file_is_refused_by_name(tmp_path: Path) -> None:

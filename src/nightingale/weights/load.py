@@ -6,11 +6,12 @@ file are dead weight and which buffers may be absent. Knows nothing of stages; o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -26,6 +27,14 @@ def read_tensors(path: Path, prefix: str = "") -> dict[str, Tensor]:
     with _opened(path) as file:
         names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
         return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The sizes of its parts that a file of ours tells in its header; released files tell none."""
+    with _opened(path) as file:
+        header = json.loads((file.metadata() or {}).get("nightingale", "{}"))
+    config: dict[str, Any] = header.get("config", {})
+    return config
 
 
 def load_into(
@@ -46,18 +55,52 @@ def load_into(
     wanted = module.state_dict()
     with _opened(path) as file:
         found = {
-            name.removeprefix(prefix): file.get_slice(name)
+            name.removeprefix(prefix): _Form.of_slice(file.get_slice(name))
             for name in file.keys()  # noqa: SIM118
             if name.startswith(prefix)
         }
         _check(path, wanted, found, dead, optional)
         state = {name: file.get_tensor(prefix + name) for name in wanted if name in found}
+    _assign(module, state, dtype)
+
+
+def load_tensors(
+    module: nn.Module,
+    tensors: dict[str, Tensor],
+    source: Path,
+    *,
+    dtype: torch.dtype | None = None,
+) -> None:
+    """As `load_into`, for tensors that were read from `source` and brought into another form."""
+    found = {name: _Form.of(tensor) for name, tensor in tensors.items()}
+    _check(source, module.state_dict(), found, (), ())
+    _assign(module, tensors, dtype)
+
+
+def _assign(module: nn.Module, state: dict[str, Tensor], dtype: torch.dtype | None) -> None:
     if dtype is not None:
         state = {
             name: tensor.to(dtype) if tensor.is_floating_point() else tensor
             for name, tensor in state.items()
         }
     module.load_state_dict(state, strict=False, assign=True)
+
+
+class _Form(NamedTuple):
+    """What is known of a tensor before it is read."""
+
+    shape: list[int]
+    dtype: str
+    is_float: bool
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> _Form:
+        return cls(list(tensor.shape), str(tensor.dtype), tensor.is_floating_point())
+
+    @classmethod
+    def of_slice(cls, stored: Any) -> _Form:
+        dtype = stored.get_dtype()
+        return cls(stored.get_shape(), dtype, dtype.startswith(("F", "BF")))
 
 
 @contextmanager
@@ -76,7 +119,7 @@ def _opened(path: Path) -> Iterator[Any]:
 def _check(
     path: Path,
     wanted: dict[str, Tensor],
-    found: dict[str, Any],
+    found: dict[str, _Form],
     dead: Sequence[str],
     optional: Sequence[str],
 ) -> None:
@@ -87,12 +130,12 @@ def _check(
             # A tensor without memory cannot have been computed by the module.
             if tensor.is_meta or not _matches(name, optional):
                 missing.append(f"{name} {shape}")
-        elif found[name].get_shape() != shape:
-            misshaped.append(f"{name} is {found[name].get_shape()}, not {shape}")
-        elif _is_float(found[name].get_dtype()) != tensor.is_floating_point():
-            mistyped.append(f"{name} is {found[name].get_dtype()}, not like {tensor.dtype}")
+        elif found[name].shape != shape:
+            misshaped.append(f"{name} is {found[name].shape}, not {shape}")
+        elif found[name].is_float != tensor.is_floating_point():
+            mistyped.append(f"{name} is {found[name].dtype}, not like {tensor.dtype}")
     unknown = [
-        f"{name} {found[name].get_shape()}"
+        f"{name} {found[name].shape}"
         for name in found
         if name not in wanted and not _matches(name, dead)
     ]
@@ -115,10 +158,6 @@ def _check(
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def _is_float(stored: str) -> bool:
-    return stored.startswith(("F", "BF"))
 
 
 def _few(names: list[str]) -> str:

@@ -1,0 +1,1 @@
+"""Mel frames, 50 a second -> samples, 24,000 a second."""
