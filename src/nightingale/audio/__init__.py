@@ -1,0 +1,1 @@
+"""Sound as such: files in and out, rates, spectra, loudness. Knows nothing of voices or models."""
