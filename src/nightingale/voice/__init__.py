@@ -1,0 +1,1 @@
+"""From a recording to a voice: three encoders, and the order in which they read it."""

@@ -1,0 +1,147 @@
+"""Voices on disk: what goes in comes out, and nothing else gets in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from nightingale.core import FlowPrompt, Voice
+from nightingale.errors import CorruptFileError, VoiceError
+from nightingale.voice.library import Card, Library, from_release, read, to_bytes
+from tests.tiny import tiny_voice
+
+CARD = Card("multilingual", "de", "ab" * 32, "my own voice")
+
+
+def some_voice(seed: int = 0) -> Voice:
+    generator = torch.Generator().manual_seed(seed)
+    mel = torch.randn(40, 80, generator=generator)
+    return Voice(
+        tiny_voice(seed),
+        FlowPrompt(torch.arange(20), mel, torch.randn(192, generator=generator)),
+    )
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Library:
+    return Library(tmp_path / "voices")
+
+
+def same(one: Voice, two: Voice) -> bool:
+    return to_bytes(one, CARD) == to_bytes(two, CARD)
+
+
+def test_a_saved_voice_comes_back_with_its_card(library: Library) -> None:
+    library.save("anna", some_voice(), CARD)
+    voice, card = library.load("anna")
+    assert same(voice, some_voice())
+    assert not same(voice, some_voice(1))
+    assert card == CARD
+
+
+def test_names_are_listed_in_order(library: Library) -> None:
+    assert library.names() == []
+    for name in ("zoe", "anna"):
+        library.save(name, some_voice(), CARD)
+    assert library.names() == ["anna", "zoe"]
+
+
+def test_nothing_of_a_removed_voice_stays_on_disk(library: Library, tmp_path: Path) -> None:
+    library.save("anna", some_voice(), CARD)
+    assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == ["anna.safetensors"]
+    library.remove("anna")
+    assert [file for file in tmp_path.rglob("*") if file.is_file()] == []
+    with pytest.raises(VoiceError, match="no voice 'anna'"):
+        library.load("anna")
+
+
+def test_a_taken_name_is_not_written_over(library: Library) -> None:
+    library.save("anna", some_voice(), CARD)
+    with pytest.raises(VoiceError, match="already"):
+        library.save("anna", some_voice(1), CARD)
+    assert same(library.load("anna")[0], some_voice())
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "../anna", "a/b", "a\\b", "Anna", "a.b", "-a", "a" * 65, "ä", "a\n", "a\0"],
+)
+def test_a_name_never_leaves_its_folder(library: Library, name: str) -> None:
+    for use in (library.load, library.remove, lambda n: library.save(n, some_voice(), CARD)):
+        with pytest.raises(VoiceError, match="cannot name a voice"):
+            use(name)
+
+
+def test_the_same_voice_gives_the_same_bytes() -> None:
+    assert to_bytes(some_voice(), CARD) == to_bytes(some_voice(), CARD)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("t3.speaker", torch.zeros(255)),
+        ("t3.speaker", torch.full((256,), torch.nan)),
+        ("t3.tokens", torch.tensor([6561])),
+        ("flow.tokens", torch.tensor([-1])),
+        ("flow.tokens", torch.zeros(3)),
+        ("flow.mel", torch.zeros(4, 81)),
+        ("flow.xvector", torch.full((192,), torch.inf)),
+        ("extra", torch.zeros(1)),
+    ],
+)
+def test_a_file_that_is_not_a_voice_is_refused(
+    tmp_path: Path, name: str, value: torch.Tensor
+) -> None:
+    voice = some_voice()
+    tensors = {
+        "t3.speaker": voice.t3.speaker,
+        "t3.tokens": voice.t3.tokens,
+        "flow.tokens": voice.flow.tokens,
+        "flow.mel": voice.flow.mel,
+        "flow.xvector": voice.flow.xvector,
+    }
+    header = {"voice": json.dumps({"family": "turbo", "language": None, "source_sha256": None, "consent": None})}  # fmt: skip  # noqa: E501
+    file = tmp_path / "voice.safetensors"
+    save_file(tensors, file, header)
+    assert read(file)[1].family == "turbo"
+    save_file(tensors | {name: value}, file, header)
+    with pytest.raises(CorruptFileError, match=r"voice\.safetensors"):
+        read(file)
+
+
+@pytest.mark.parametrize("content", [b"", b"RIFF", b"\xff" * 100, b"{}"])
+def test_other_files_are_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "song.safetensors"
+    file.write_bytes(content)
+    with pytest.raises(CorruptFileError, match=r"song\.safetensors is not a voice file"):
+        read(file)
+
+
+def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "huge.safetensors"
+    with file.open("wb") as stream:
+        stream.truncate(10**10)
+    with pytest.raises(CorruptFileError, match="larger than any voice"):
+        read(file)
+
+
+def test_the_released_voice_is_understood() -> None:
+    voice = from_release(
+        {
+            "t3.speaker_emb": torch.ones(1, 256),
+            "t3.cond_prompt_speech_tokens": torch.ones(1, 150, dtype=torch.int32),
+            "t3.emotion_adv": torch.ones(1, 1, 1),
+            "gen.prompt_token": torch.arange(160)[None],
+            "gen.prompt_token_len": torch.tensor([157]),
+            "gen.prompt_feat": torch.ones(1, 314, 80),
+            "gen.embedding": torch.ones(1, 192),
+        }
+    )
+    assert voice.t3.tokens.dtype == torch.int64
+    assert voice.flow.tokens.tolist() == list(range(157))
+    assert voice.flow.mel.shape == (314, 80)
+    assert voice.flow.xvector.shape == (192,)
