@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 import torch
 
 # Small models lose time to a second thread, and far more of it on a busy machine.
@@ -16,3 +19,16 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(("NIGHTINGALE_", "HF_")):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four seconds that sound a little like a person: a gliding hum in syllables, with pauses."""
+    file = tmp_path_factory.mktemp("recording") / "person.wav"
+    time = np.arange(4 * 24_000) / 24_000
+    phase = 2 * np.pi * np.cumsum(140 + 30 * np.sin(2 * np.pi * 0.7 * time)) / 24_000
+    hum = sum(np.sin(phase * harmonic) / harmonic for harmonic in range(1, 12))
+    syllables = np.clip(np.sin(2 * np.pi * 2.5 * time), 0, 1)
+    noise = np.random.default_rng(0).normal(size=time.size) * 1e-4
+    soundfile.write(file, (0.15 * hum * syllables + noise).astype(np.float32), 24_000)
+    return file

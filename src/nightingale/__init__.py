@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Audio": "nightingale.audio.clip",
+    "Nightingale": "nightingale.pipeline",
     "NightingaleError": "nightingale.errors",
     "Options": "nightingale.core",
+    "Voice": "nightingale.core",
 }
 
-__all__ = ["NightingaleError", "Options", "__version__"]
+__all__ = ["Audio", "Nightingale", "NightingaleError", "Options", "Voice", "__version__"]
 
 if TYPE_CHECKING:
-    from nightingale.core import Options
+    from nightingale.audio.clip import Audio
+    from nightingale.core import Options, Voice
     from nightingale.errors import NightingaleError
+    from nightingale.pipeline import Nightingale
 
 
 def __getattr__(name: str) -> Any:

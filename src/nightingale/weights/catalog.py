@@ -218,6 +218,15 @@ MODELS = (
 ALIASES = {"multilingual": "multilingual-v2"}
 
 
+_PREFERRED = ("multilingual-v3", "multilingual-v2", "turbo", "english", "nano")
+
+
+def by_preference() -> list[Model]:
+    """All models, those first that one would speak with when nobody chose."""
+    rank = {name: place for place, name in enumerate(_PREFERRED)}
+    return sorted(MODELS, key=lambda model: rank.get(model.name, len(rank)))
+
+
 def find(name: str) -> Model:
     """The model of that name."""
     wanted = ALIASES.get(name, name)

@@ -1,65 +1,20 @@
-"""The `nightingale` command. Heavy imports live inside the commands, so that --help is quick.
-
-The only file that reads the environment, and the only one that turns an error into an exit code.
-"""
+"""`nightingale pull`: models onto this machine, and a list of what there is."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
-from typer.core import TyperGroup
 
-from nightingale import __version__
-from nightingale.errors import NightingaleError
+from nightingale.cli.terminal import stderr
 from nightingale.settings import Settings
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-class _Commands(TyperGroup):
-    """All commands: what Nightingale raises on purpose is said in one sentence."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except NightingaleError as error:
-            _stderr().print(str(error), style="red")
-            raise typer.Exit(1) from error
-
-
-app = typer.Typer(
-    name="nightingale",
-    help="Streaming text to speech for the Chatterbox family.",
-    cls=_Commands,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"nightingale {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def main(
-    context: typer.Context,
-    version: bool = typer.Option(  # noqa: ARG001
-        False, "--version", callback=_show_version, is_eager=True, help="Say the version and stop."
-    ),
-) -> None:
-    """Streaming text to speech for the Chatterbox family."""
-    context.obj = Settings.read(os.environ)
-
-
-@app.command()
 def pull(
     context: typer.Context,
     name: str | None = typer.Argument(None, help="Which model; without it, they are listed."),
@@ -73,7 +28,7 @@ def pull(
     from nightingale.weights import catalog, fetch
 
     model = catalog.find(name)
-    console = _stderr()
+    console = stderr()
     try:
         with _bars(console) as report:
             fetch.pull(model, settings.home, report)
@@ -108,12 +63,6 @@ def _list_models(settings: Settings) -> None:
     if not console.is_terminal:
         console.width = 120  # a row stays a line for the program that reads it
     console.print(table)
-
-
-def _stderr() -> Console:
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager

@@ -1,0 +1,202 @@
+"""From files to a model that can speak: which file becomes which part, each loaded strictly.
+
+Sizes are those of the released family, unless a file's header brings its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
+
+import torch
+from torch import nn
+
+from nightingale.audio.watermark import Watermarker
+from nightingale.core import Voice
+from nightingale.device import Placement, choose
+from nightingale.errors import LayoutError, NotPulledError, OptionError, WeightsError
+from nightingale.flow import model as flow
+from nightingale.t3 import model as t3
+from nightingale.text.tokenizer import (
+    EnglishTokenizer,
+    Gpt2Tokenizer,
+    MultilingualTokenizer,
+    TextTokenizer,
+)
+from nightingale.vocoder import model as vocoder
+from nightingale.voice import speaker_encoder, speech_tokenizer, xvector
+from nightingale.voice.clone import Encoders
+from nightingale.voice.library import from_release
+from nightingale.weights import catalog
+from nightingale.weights.catalog import Model, Role
+from nightingale.weights.folder import find_in
+from nightingale.weights.load import load_into, load_tensors, read_config, read_tensors
+from nightingale.weights.record import locate
+
+Decoder = Literal["standard", "meanflow"]
+Files = dict[Role, Path]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Everything that speaking needs; what cloning needs stays on disk until then."""
+
+    model: Model
+    files: Files
+    placement: Placement
+    decoder: Decoder
+    tokenizer: TextTokenizer
+    t3: t3.T3
+    flow: flow.Flow
+    vocoder: vocoder.Vocoder
+    voice: Voice  # the model's own
+    watermarker: Watermarker | None
+
+
+def assemble(
+    name: str | Path | None,
+    home: Path,
+    device: str = "auto",
+    decoder: str | None = None,
+    watermark: bool = True,
+) -> Parts:
+    """Load a pulled model by its name, a folder of released files, or the best that is here."""
+    placement = choose(device)
+    model, files = _find(name, home)
+    chosen = _decoder(decoder, model)
+    if chosen != _own_decoder(model):
+        files = {**files, "s3gen": _other_decoder(chosen, name, home)}
+    return Parts(
+        model=model,
+        files=files,
+        placement=placement,
+        decoder=chosen,
+        tokenizer=_tokenizer(model, files),
+        t3=_t3(model, files["t3"], placement),
+        flow=_flow(chosen, files["s3gen"], placement),
+        vocoder=_vocoder(files["s3gen"], placement),
+        voice=from_release(read_tensors(files["voice"])),
+        watermarker=Watermarker() if watermark else None,
+    )
+
+
+def load_encoders(parts: Parts) -> Encoders:
+    """The three networks that make a voice."""
+    file, place = parts.files["s3gen"], parts.placement
+    config = read_config(file)
+    tokenizer = speech_tokenizer.SpeechTokenizer(
+        _sized(speech_tokenizer.SpeechTokenizerConfig(), config.get("tokenizer"))
+    )
+    load_into(tokenizer, file, prefix="tokenizer.", dead=speech_tokenizer.DEAD_TENSORS)
+    speaker = xvector.XVector(_sized(xvector.XVectorConfig(), config.get("speaker_encoder")))
+    load_into(speaker, file, prefix="speaker_encoder.", dead=xvector.DEAD_TENSORS)
+    who = speaker_encoder.SpeakerEncoder()
+    load_into(who, parts.files["voice_encoder"], dead=speaker_encoder.DEAD_TENSORS)
+    return Encoders(_placed(tokenizer, place), _placed(who, place), _placed(speaker, place))
+
+
+def _find(name: str | Path | None, home: Path) -> tuple[Model, Files]:
+    if name is not None and Path(name).is_dir():
+        return find_in(Path(name), home)
+    if name is not None:
+        model = catalog.find(str(name))
+        return model, locate(model, home)
+    for model in catalog.by_preference():
+        try:
+            return model, locate(model, home)
+        except NotPulledError:
+            continue
+    raise NotPulledError(
+        "no model is on this machine yet; get one with `nightingale pull multilingual`"
+    )
+
+
+def _own_decoder(model: Model) -> Decoder:
+    return "meanflow" if model.family in ("turbo", "nano") else "standard"
+
+
+def _decoder(wanted: str | None, model: Model) -> Decoder:
+    for decoder in get_args(Decoder):
+        if wanted == decoder:
+            return decoder  # type: ignore[no-any-return]
+    if wanted is not None:
+        raise OptionError(f"there is no decoder {wanted!r}; there are standard and meanflow")
+    return _own_decoder(model)
+
+
+def _other_decoder(decoder: Decoder, name: str | Path | None, home: Path) -> Path:
+    """All models share their speech tokens, so any model's decoder can be borrowed."""
+    if name is not None and (folder := Path(name)).is_dir():
+        release = "s3gen_meanflow" if decoder == "meanflow" else "s3gen"
+        file = folder / f"{release}.safetensors"
+        if file.is_file():
+            return file
+        raise NotPulledError(f"the {decoder} decoder is {file}, which is not there")
+    lenders = [model for model in catalog.by_preference() if _own_decoder(model) == decoder]
+    for model in lenders:
+        try:
+            return locate(model, home)["s3gen"]
+        except WeightsError:
+            continue
+    names = " or ".join(f"`nightingale pull {model.name}`" for model in lenders[:2])
+    raise NotPulledError(f"the {decoder} decoder is not on this machine; get it with {names}")
+
+
+def _tokenizer(model: Model, files: Files) -> TextTokenizer:
+    if model.family == "english":
+        return EnglishTokenizer(files["tokenizer"])
+    if model.family == "multilingual":
+        return MultilingualTokenizer(files["tokenizer"], files.get("cangjie"))
+    return Gpt2Tokenizer(files["tokenizer.vocab"].parent)
+
+
+def _t3(model: Model, file: Path, placement: Placement) -> t3.T3:
+    with torch.device("meta"):
+        module = t3.T3(_sized(t3.CONFIGS[model.family], read_config(file).get("t3")))
+    load_into(module, file, dead=t3.DEAD_TENSORS)
+    return _placed(module, placement)
+
+
+def _flow(decoder: Decoder, file: Path, placement: Placement) -> flow.Flow:
+    with torch.device("meta"):
+        module = flow.Flow(_sized(flow.CONFIGS[decoder], read_config(file).get("flow")))
+    if module.config.meanflow != (decoder == "meanflow"):
+        raise LayoutError(f"{file} does not hold the {decoder} decoder, but the other one")
+    load_into(module, file, prefix="flow.", dead=flow.DEAD_TENSORS)
+    return _placed(module, placement)
+
+
+def _vocoder(file: Path, placement: Placement) -> vocoder.Vocoder:
+    with torch.device("meta"):
+        config = _sized(vocoder.VocoderConfig(), read_config(file).get("mel2wav"))
+        module = vocoder.Vocoder(config)
+    tensors = vocoder.fold_weight_norm(read_tensors(file, prefix="mel2wav."))
+    load_tensors(module, tensors, file)
+    return _placed(module, placement)
+
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def _placed(module: M, placement: Placement) -> M:
+    return module.eval().requires_grad_(False).to(placement.device, placement.dtype)
+
+
+def _sized(released: T, stored: dict[str, Any] | None) -> T:
+    """The released config, or the one that a file's header tells, whole."""
+    return released if stored is None else _revived(type(released), stored)
+
+
+def _revived(kind: Any, stored: Any) -> Any:
+    """A dataclass back from JSON, whose lists were tuples."""
+    if is_dataclass(kind) and isinstance(kind, type):
+        hints = get_type_hints(kind)
+        known = {field.name for field in fields(kind)}
+        if stored.keys() - known:
+            raise OptionError(f"{kind.__name__} has no {sorted(stored.keys() - known)}")
+        return kind(**{name: _revived(hints[name], value) for name, value in stored.items()})
+    if isinstance(stored, list):
+        return tuple(_revived(None, value) for value in stored)
+    return stored

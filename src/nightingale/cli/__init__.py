@@ -1,0 +1,63 @@
+"""The `nightingale` command. Heavy imports live inside the commands, so that --help is quick.
+
+The only file that reads the environment, and the only one that turns an error into an exit code.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from nightingale import __version__
+from nightingale.cli.doctor import doctor
+from nightingale.cli.pull import pull
+from nightingale.cli.say import say
+from nightingale.cli.terminal import stderr
+from nightingale.cli.voice import voices
+from nightingale.errors import NightingaleError
+from nightingale.settings import Settings
+
+
+class _Commands(TyperGroup):
+    """All commands: what Nightingale raises on purpose is said in one sentence."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except NightingaleError as error:
+            stderr().print(str(error), style="red")
+            raise typer.Exit(1) from error
+
+
+app = typer.Typer(
+    name="nightingale",
+    help="Streaming text to speech for the Chatterbox family.",
+    cls=_Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command()(say)
+app.add_typer(voices, name="voice")
+app.command()(pull)
+app.command()(doctor)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"nightingale {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    context: typer.Context,
+    version: bool = typer.Option(  # noqa: ARG001
+        False, "--version", callback=_show_version, is_eager=True, help="Say the version and stop."
+    ),
+) -> None:
+    """Streaming text to speech for the Chatterbox family."""
+    context.obj = Settings.read(os.environ)

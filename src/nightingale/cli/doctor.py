@@ -1,0 +1,78 @@
+"""`nightingale doctor`: what would run, where and why; what is missing, and what adds it."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+import typer
+
+from nightingale import __version__
+from nightingale.cli.terminal import find_player
+from nightingale.settings import Settings
+
+# extra -> (package, what it is for)
+_EXTRAS = {
+    "codecs": ("av", "Opus and AAC"),
+    "chinese": ("spacy-pkuseg", "words in Chinese"),
+    "japanese": ("pykakasi", "kanji in Japanese"),
+    "plot": ("matplotlib", "pictures of sound"),
+}
+
+
+def doctor(context: typer.Context) -> None:
+    """Say what would run, on which device and why, and what is missing."""
+    settings: Settings = context.obj
+
+    import torch
+    from rich.console import Console
+    from rich.table import Table
+
+    from nightingale.device import choose
+
+    placement = choose()
+    precision = str(placement.dtype).removeprefix("torch.")
+    table = Table("what", "state", box=None, pad_edge=False, show_header=False)
+    table.add_row("nightingale", f"{__version__}, Python {platform.python_version()}")
+    table.add_row("torch", f"{torch.__version__}, {torch.get_num_threads()} threads")
+    table.add_row("device", f"{placement.device}, {precision}: {placement.reason}")
+    table.add_row("model", _model(settings))
+    table.add_row("voices", _voices(settings))
+    for extra, (package, purpose) in _EXTRAS.items():
+        table.add_row(purpose, _package(extra, package))
+    player = find_player()
+    table.add_row("player", player[0] if player else "none: install ffmpeg, or write to files")
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = 120
+    console.print(table)
+
+
+def _model(settings: Settings) -> str:
+    from nightingale.errors import WeightsError
+    from nightingale.weights import catalog, record
+
+    notes = []
+    for model in catalog.by_preference():
+        try:
+            record.locate(model, settings.home)
+        except WeightsError as error:
+            if not str(error).startswith("the files of"):  # here once, and not right any more
+                notes.append(str(error))
+        else:
+            return "; ".join([model.name, *notes])
+    return "; ".join(["none here: get one with `nightingale pull multilingual`", *notes])
+
+
+def _voices(settings: Settings) -> str:
+    from nightingale.voice.library import Library
+
+    names = Library(settings.home / "voices").names()
+    return ", ".join(names) or "the model's own; make one with `nightingale voice add`"
+
+
+def _package(extra: str, package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return f"no: pip install 'nightingale-tts[{extra}]'"

@@ -1,0 +1,145 @@
+"""`nightingale say`: text in, sound out of a file, a pipe or a loudspeaker."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from nightingale.cli.terminal import find_player, play, stderr
+from nightingale.core import TOKENS_PER_SECOND
+from nightingale.errors import OptionError
+from nightingale.settings import Settings
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nightingale.audio.clip import Audio
+
+_MAX_STDIN = 1_000_000  # characters: more is a mistake, not a text
+
+
+def say(  # noqa: PLR0913, PLR0917
+    context: typer.Context,
+    text: str = typer.Argument(help="What to say; - reads it from standard input."),
+    output: str | None = typer.Option(
+        None, "-o", "--output", help="File to write, - for standard output. Else it is played."
+    ),
+    voice: str | None = typer.Option(None, help="A voice from `nightingale voice list`."),
+    model: str | None = typer.Option(None, help="A pulled model, or a folder of its files."),
+    language: str | None = typer.Option(None, help="Language code, such as de."),
+    seed: int | None = typer.Option(None, help="Same seed, same sound."),
+    temperature: float | None = typer.Option(None, help="0 is always the likeliest."),
+    exaggeration: float | None = typer.Option(None, help="How much feeling."),
+    cfg_weight: float | None = typer.Option(None, help="How closely the text is followed."),
+    repetition_penalty: float | None = typer.Option(None),
+    min_p: float | None = typer.Option(None),
+    top_p: float | None = typer.Option(None),
+    top_k: int | None = typer.Option(None),
+    max_tokens: int | None = typer.Option(None, help="Stop after so many; 25 are a second."),
+    decoder: str | None = typer.Option(None, help="standard (10 steps) or meanflow (2 steps)."),
+    device: str = typer.Option("auto", help="Where to compute."),
+    format_: str | None = typer.Option(None, "--format", help="Sound format; else the file's."),
+    rate: int | None = typer.Option(None, help="Sample rate in Hz."),
+    watermark: bool = typer.Option(
+        True, help="Mark the sound as synthetic, inaudibly, so that it can be told from a person."
+    ),
+    play_it: bool = typer.Option(False, "--play", help="Play it, also when it is written."),
+) -> None:
+    """Speak a text."""
+    settings: Settings = context.obj
+    given = {
+        "language": language,
+        "seed": seed,
+        "temperature": temperature,
+        "exaggeration": exaggeration,
+        "cfg_weight": cfg_weight,
+        "repetition_penalty": repetition_penalty,
+        "min_p": min_p,
+        "top_p": top_p,
+        "top_k": top_k,
+        "max_tokens": max_tokens,
+    }
+    options = {name: value for name, value in given.items() if value is not None}
+    output, play_it = _destination(output, play_it)
+    text = _read(text)
+    console = stderr()
+
+    from nightingale.pipeline import Nightingale
+    from nightingale.voice.library import Library
+
+    with console.status("loading") if console.is_terminal else _nothing():
+        engine = Nightingale.load(
+            model, home=settings.home, device=device, decoder=decoder, watermark=watermark
+        )
+        chosen = Library(settings.home / "voices").load(voice)[0] if voice else None
+    with _progress(console) as progress:
+        audio = engine.say(text, chosen, progress=progress, **options)
+    if not audio.is_complete:
+        console.print(
+            f"The text was cut off after {audio.seconds:.0f} s: split it.", style="yellow"
+        )
+    _deliver(audio, output, play_it, format_, rate)
+    if console.is_terminal:
+        rtf = audio.timings.total_ms / 1e3 / audio.seconds
+        console.print(f"{audio.seconds:.1f} s of speech, {rtf:.2f} s of work for each")
+
+
+def _destination(output: str | None, play_it: bool) -> tuple[str | None, bool]:
+    if output is None and not play_it:
+        if find_player() is None:
+            raise OptionError("there is no player here: say where to write with -o FILE, or -o -")
+        return None, True
+    return output, play_it
+
+
+def _read(text: str) -> str:
+    if text != "-":
+        return text
+    return sys.stdin.read(_MAX_STDIN)
+
+
+def _deliver(
+    audio: Audio, output: str | None, play_it: bool, format_: str | None, rate: int | None
+) -> None:
+    if output == "-":
+        from nightingale.audio.encode import encode
+
+        for piece in encode([audio.samples], format_ or "wav", rate):
+            sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+    elif output is not None:
+        audio.save(output, format_, rate)
+    if play_it:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "speech.wav"
+            audio.save(file)
+            play(str(file))
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _progress(console: Console) -> Iterator[Callable[[int], Any]]:
+    """How many seconds of speech there are, on a terminal; in a pipe, silence."""
+    from rich import progress
+
+    columns = (progress.SpinnerColumn(), progress.TextColumn("{task.description}"))
+    with progress.Progress(
+        *columns, console=console, disable=not console.is_terminal, transient=True
+    ) as bars:
+        task = bars.add_task("reading", total=None)
+
+        def report(n_tokens: int) -> None:
+            seconds = n_tokens / TOKENS_PER_SECOND
+            bars.update(task, description=f"{seconds:.1f} s of speech")
+
+        yield report

@@ -1,0 +1,34 @@
+"""A folder of released files, wherever it came from: which model is it, and where are its parts?
+
+The files keep the names of the release. Pickles among them are converted first. Knows nothing of
+the hub.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nightingale.errors import NotPulledError
+from nightingale.weights.catalog import Model, Role, by_preference
+from nightingale.weights.convert import convert
+from nightingale.weights.record import sha256_of
+
+
+def find_in(folder: Path, home: Path) -> tuple[Model, dict[Role, Path]]:
+    """The best model whose files are all in the folder, and the files, none of them a pickle."""
+    nearest: tuple[int, str, list[str]] | None = None
+    for model in by_preference():
+        missing = [part.path for part in model.parts if not (folder / part.path).is_file()]
+        if not missing:
+            return model, {part.role: _readable(folder / part.path, home) for part in model.parts}
+        if nearest is None or len(missing) < nearest[0]:
+            nearest = len(missing), model.name, missing
+    assert nearest is not None
+    raise NotPulledError(
+        f"{folder} does not hold all files of any model; for {nearest[1]} it lacks "
+        f"{', '.join(nearest[2])}"
+    )
+
+
+def _readable(file: Path, home: Path) -> Path:
+    return convert(file, sha256_of(file), home) if file.suffix == ".pt" else file

@@ -1,0 +1,187 @@
+"""`say`, `voice` and `doctor` as a person uses them, on small models that lie on disk."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import soundfile
+from typer.testing import CliRunner, Result
+
+from nightingale.cli import app, terminal
+from tests.tiny_release import make_release
+
+TEXT = "The billing issue is resolved."
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture(scope="session")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_release(tmp_path_factory.mktemp("release"), "english")
+
+
+@pytest.fixture
+def run(tmp_path: Path, release: Path) -> Run:
+    def call(*arguments: str | Path, text: str | None = None) -> Result:
+        # Random weights know no end.
+        short = ("--max-tokens", "10") if arguments[0] == "say" else ()
+        return CliRunner().invoke(
+            app,
+            [str(argument) for argument in (*arguments, *short)],
+            input=text,
+            env={"NIGHTINGALE_HOME": str(tmp_path / "home")},
+        )
+
+    return call
+
+
+def test_say_writes_a_file(run: Run, release: Path, tmp_path: Path) -> None:
+    file = tmp_path / "out.wav"
+    result = run("say", TEXT, "-o", file, "--model", release, "--seed", "3")
+    assert (result.exit_code, result.stdout) == (0, "")
+    info = soundfile.info(file)
+    assert (info.samplerate, info.channels, info.subtype) == (24_000, 1, "PCM_16")
+    assert info.frames % 960 == 0
+
+
+def test_say_reads_standard_input_and_writes_standard_output(run: Run, release: Path) -> None:
+    """The same words by another way are the same bytes."""
+    piped = run("say", "-", "-o", "-", "--model", release, "--format", "pcm", text=TEXT)
+    typed = run("say", TEXT, "-o", "-", "--model", release, "--format", "pcm")
+    assert piped.exit_code == 0, piped.stderr
+    assert len(piped.stdout_bytes) > 0
+    assert piped.stdout_bytes == typed.stdout_bytes
+    assert "cut off" in piped.stderr  # and nothing else: no bar in a pipe
+    assert piped.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["speech.flac", "speech.mp3", "speech.opus", "speech.ulaw"])
+def test_the_files_name_chooses_the_format(
+    run: Run, release: Path, tmp_path: Path, name: str
+) -> None:
+    file = tmp_path / name
+    assert run("say", TEXT, "-o", file, "--model", release).exit_code == 0
+    assert file.stat().st_size > 100
+
+
+def test_options_reach_the_model(run: Run, release: Path) -> None:
+    base = ("say", TEXT, "-o", "-", "--model", release, "--format", "pcm")
+    plain = run(*base).stdout_bytes
+    for change in (("--seed", "9"), ("--temperature", "0.1"), ("--exaggeration", "10"),
+                   ("--cfg-weight", "0"), ("--no-watermark",)):  # fmt: skip
+        assert run(*base, *change).stdout_bytes != plain, change
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("say", "", "-o", "-"), "nothing to say"),
+        (("say", TEXT, "-o", "x.doc"), "known endings"),
+        (("say", TEXT, "-o", "-", "--format", "tape"), "there is no format 'tape'"),
+        (("say", TEXT, "-o", "-", "--temperature", "-3"), "temperature is -3.0"),
+        (("say", TEXT, "-o", "-", "--voice", "nobody"), "there is no voice 'nobody'"),
+        (("say", TEXT, "-o", "-", "--language", "de"), "does not speak 'de'"),
+        (("say", TEXT, "-o", "-", "--device", "abacus"), "'abacus' is not to be had"),
+        (("say", TEXT, "-o", "-", "--decoder", "meanflow"), "s3gen_meanflow.safetensors"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_1(
+    run: Run, release: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    result = run(*arguments, "--model", release)
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+
+
+def test_without_a_model_the_command_that_brings_one_is_told(run: Run) -> None:
+    result = run("say", TEXT, "-o", "-")
+    assert result.exit_code == 1
+    assert "nightingale pull multilingual" in result.stderr
+
+
+def test_a_player_is_used_when_nothing_else_is_asked_for(
+    run: Run, release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real program found on the path, which keeps what it is given to play."""
+    heard = tmp_path / "heard.wav"
+    player = tmp_path / "bin/aplay"
+    player.parent.mkdir()
+    player.write_text(f'#!/bin/sh\ncp "$2" {heard}\n')
+    player.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{player.parent}:/bin")
+    monkeypatch.setattr(terminal, "_PLAYERS", (("aplay", "-q"),))
+    assert run("say", TEXT, "--model", release).exit_code == 0
+    assert soundfile.info(heard).frames > 0
+    monkeypatch.setenv("PATH", "/nowhere")
+    silent = run("say", TEXT, "--model", release)
+    assert silent.exit_code == 1
+    assert "-o FILE" in silent.stderr
+
+
+def test_a_voice_lives_from_add_to_remove(
+    run: Run, release: Path, tmp_path: Path, recording: Path
+) -> None:
+    added = run("voice", "add", "anna", recording, "--model", release, "--consent", "it is me",
+                "--language", "en")  # fmt: skip
+    assert added.exit_code == 0, added.stderr
+    assert "4.0 s of recording" in added.stderr
+    assert ["anna", "english", "en", "it", "is", "me"] in [
+        line.split() for line in run("voice", "list").stdout.splitlines()
+    ]
+    say = ("say", TEXT, "-o", "-", "--model", release, "--format", "pcm")
+    cloned = run(*say, "--voice", "anna").stdout_bytes
+    assert cloned != run(*say).stdout_bytes
+    exported = tmp_path / "anna.safetensors"
+    assert run("voice", "export", "anna", exported).exit_code == 0
+    assert run("voice", "add", "anna", exported).exit_code == 1  # the name is taken
+    assert run("voice", "remove", "anna").exit_code == 0
+    home = tmp_path / "home"
+    assert not any(b"it is me" in file.read_bytes() for file in home.rglob("*") if file.is_file())
+    assert run("voice", "add", "twin", exported).exit_code == 0
+    assert run(*say, "--voice", "twin").stdout_bytes == cloned
+
+
+def test_a_poor_recording_is_warned_about(
+    run: Run, release: Path, tmp_path: Path, recording: Path
+) -> None:
+    wave, rate = soundfile.read(recording)
+    loud = tmp_path / "loud.wav"
+    soundfile.write(loud, (wave[: 2 * rate] * 20).clip(-1, 1), rate)
+    result = run("voice", "add", "loud", loud, "--model", release)
+    assert result.exit_code == 0, result.stderr
+    assert "clipped" in result.stderr
+    assert "is short" in result.stderr
+    loud.write_bytes(b"not sound")
+    refused = run("voice", "add", "other", loud, "--model", release)
+    assert refused.exit_code == 1
+    assert "Traceback" not in refused.stderr
+
+
+def test_doctor_says_what_would_run_and_what_is_missing(run: Run) -> None:
+    result = run("doctor")
+    assert result.exit_code == 0
+    assert "cpu" in result.stdout
+    assert "float32" in result.stdout
+    assert "nightingale pull multilingual" in result.stdout
+
+
+def test_the_command_itself_speaks_from_a_shell(release: Path, tmp_path: Path) -> None:
+    """A process of its own, in a pipe: only sound on standard output, nothing on the other."""
+    environ = {**os.environ, "NIGHTINGALE_HOME": str(tmp_path)}
+    words = ["say", TEXT, "-o", "-", "--model", str(release), "--max-tokens", "9"]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "nightingale", *words],
+        env=environ,
+        capture_output=True,
+        check=True,
+    )
+    assert done.stderr.count(b"\n") == 1  # that the text was cut off
+    assert soundfile.info(io.BytesIO(done.stdout)).samplerate == 24_000

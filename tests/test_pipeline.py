@@ -1,0 +1,211 @@
+"""From text to sound, whole, on small models that lie on disk as a release does."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from nightingale import assembly
+from nightingale.core import SAMPLES_PER_TOKEN
+from nightingale.errors import (
+    LanguageError,
+    LayoutError,
+    NotPulledError,
+    OptionError,
+    SpeechError,
+    TextError,
+)
+from nightingale.pipeline import Nightingale
+from nightingale.voice.library import Card, to_bytes
+from tests.tiny_release import make_release
+
+NAMES = ["english", "multilingual-zh-cmn", "multilingual-hi", "turbo", "nano"]
+TEXT = "The billing issue is resolved."
+
+
+@pytest.fixture(scope="session")
+def releases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("releases")
+    for name in NAMES:
+        make_release(root / name, name)
+    return root
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+def load(releases: Path, name: str, home: Path, **choices: object) -> Nightingale:
+    return Nightingale.load(releases / name, home=home, device="cpu", **choices)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_family_speaks_and_says_how_long_it_took(
+    releases: Path, home: Path, name: str
+) -> None:
+    engine = load(releases, name, home)
+    seen: list[int] = []
+    audio = engine.say(TEXT, progress=seen.append, max_tokens=20)
+    assert audio.samples.dtype == np.float32
+    assert np.abs(audio.samples).max() > 0.01
+    assert seen == list(range(1, 21))
+    assert not audio.is_complete
+    timings = audio.timings
+    assert timings.total_ms == pytest.approx(
+        timings.text_ms
+        + timings.tokens_ms
+        + timings.mel_ms
+        + timings.samples_ms
+        + timings.watermark_ms
+    )
+    assert all(getattr(timings, part) > 0 for part in timings.__dataclass_fields__)
+
+
+@pytest.mark.parametrize(
+    ("name", "n_extra"), [("english", 0), ("multilingual-hi", -1), ("turbo", 3), ("nano", 3)]
+)
+def test_sample_counts_follow_upstreams_rules(
+    releases: Path, home: Path, name: str, n_extra: int
+) -> None:
+    """Multilingual drops the last token's sound, Turbo and Nano add three of silence."""
+    engine = load(releases, name, home)
+    for n_tokens in (1, 2, 7):
+        audio = engine.say(TEXT, max_tokens=n_tokens, temperature=0.0)
+        n_codes = len(audio.tokens) - max(n_extra, 0)
+        assert n_codes == n_tokens
+        assert len(audio.samples) == max(1, n_codes + n_extra) * SAMPLES_PER_TOKEN
+
+
+def test_an_utterance_opens_in_silence(releases: Path, home: Path) -> None:
+    audio = load(releases, "english", home, watermark=False).say(TEXT, max_tokens=5)
+    assert not audio.samples[:480].any()
+    assert audio.samples[480:960].any()
+
+
+def test_the_same_request_gives_the_same_bytes_whatever_came_before(
+    releases: Path, home: Path
+) -> None:
+    engine = load(releases, "multilingual-hi", home)
+    first = engine.say(TEXT, seed=3, max_tokens=15)
+    engine.say("Something else, and rather longer than that.", seed=4, max_tokens=9)
+    torch.manual_seed(99)
+    again = engine.say(TEXT, seed=3, max_tokens=15)
+    other = load(releases, "multilingual-hi", home).say(TEXT, seed=3, max_tokens=15)
+    assert first.samples.tobytes() == again.samples.tobytes() == other.samples.tobytes()
+    assert engine.say(TEXT, seed=5, max_tokens=15).samples.tobytes() != first.samples.tobytes()
+
+
+def test_threads_that_share_a_model_get_their_own_voices(releases: Path, home: Path) -> None:
+    engine = load(releases, "english", home)
+    requests = [(f"Number {n} speaking.", n) for n in range(6)]
+    alone = [engine.say(text, seed=seed, max_tokens=8).samples.tobytes() for text, seed in requests]
+    together: dict[int, bytes] = {}
+
+    def speak(text: str, seed: int) -> None:
+        together[seed] = engine.say(text, seed=seed, max_tokens=8).samples.tobytes()
+
+    threads = [threading.Thread(target=speak, args=request) for request in requests]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [together[n] for n in range(6)] == alone
+
+
+def test_a_mark_changes_the_sound_and_not_its_length(releases: Path, home: Path) -> None:
+    marked = load(releases, "english", home).say(TEXT, max_tokens=12)
+    plain = load(releases, "english", home, watermark=False).say(TEXT, max_tokens=12)
+    assert marked.samples.shape == plain.samples.shape
+    assert marked.samples.tobytes() != plain.samples.tobytes()
+    assert plain.timings.watermark_ms < 1
+
+
+def test_either_decoder_goes_with_any_t3(releases: Path, home: Path, tmp_path: Path) -> None:
+    both = tmp_path / "both"
+    make_release(both, "english")
+    meanflow = both / "s3gen_meanflow.safetensors"
+    meanflow.write_bytes((releases / "turbo/s3gen_meanflow.safetensors").read_bytes())
+    fast = Nightingale.load(both, home=home, decoder="meanflow")
+    slow = Nightingale.load(both, home=home)
+    assert (fast.parts.decoder, slow.parts.decoder) == ("meanflow", "standard")
+    sounds = [engine.say(TEXT, max_tokens=8) for engine in (fast, slow)]
+    assert sounds[0].tokens == sounds[1].tokens
+    assert sounds[0].samples.tobytes() != sounds[1].samples.tobytes()
+
+
+def test_a_decoder_that_is_not_what_its_name_says_is_refused_at_load(
+    home: Path, tmp_path: Path
+) -> None:
+    folder = make_release(tmp_path / "both", "english")
+    (folder / "s3gen_meanflow.safetensors").write_bytes((folder / "s3gen.safetensors").read_bytes())
+    with pytest.raises(LayoutError, match="does not hold the meanflow decoder"):
+        Nightingale.load(folder, home=home, decoder="meanflow")
+
+
+def test_what_cloning_needs_is_not_loaded_for_speaking(
+    releases: Path, home: Path, tmp_path: Path
+) -> None:
+    """A release whose encoders are gone from its files still speaks with a baked voice."""
+    folder = make_release(tmp_path / "maimed", "english")
+    file = folder / "s3gen.safetensors"
+    with safe_open(file, "pt") as opened:
+        header = opened.metadata()
+    kept = {n: t for n, t in load_file(file).items() if n.startswith(("flow.", "mel2wav."))}
+    save_file(kept, file, header)
+    (folder / "ve.safetensors").write_bytes(b"")
+    maimed = Nightingale.load(folder, home=home)
+    whole = load(releases, "english", home)
+    assert np.array_equal(
+        maimed.say(TEXT, max_tokens=6).samples, whole.say(TEXT, max_tokens=6).samples
+    )
+    with pytest.raises(LayoutError):
+        assembly.load_encoders(maimed.parts)
+
+
+def test_a_cloned_voice_speaks_and_is_its_own(releases: Path, home: Path, recording: Path) -> None:
+    engine = load(releases, "english", home)
+    voice, report = engine.clone(recording)
+    assert report.seconds == pytest.approx(4, abs=0.01)
+    again, _ = engine.clone(recording.read_bytes())
+    card = Card("english")
+    assert to_bytes(voice, card) == to_bytes(again, card)
+    cloned, own = (engine.say(TEXT, who, max_tokens=10) for who in (voice, None))
+    assert cloned.samples.tobytes() != own.samples.tobytes()
+
+
+def test_what_cannot_be_spoken_is_refused_by_name(releases: Path, home: Path) -> None:
+    engine = load(releases, "english", home)
+    with pytest.raises(TextError):
+        engine.say("  ")
+    with pytest.raises(LanguageError, match="does not speak 'de'"):
+        engine.say(TEXT, language="de")
+    with pytest.raises(OptionError, match="temperature"):
+        engine.say(TEXT, temperature=-1)
+    with pytest.raises(TypeError, match="loudness"):
+        engine.say(TEXT, loudness=3)
+
+
+def test_a_model_that_says_nothing_is_an_error(releases: Path, home: Path) -> None:
+    engine = load(releases, "english", home)
+    with pytest.raises(SpeechError, match="another seed"):
+        engine._codes([6562])
+
+
+def test_a_model_that_is_not_here_is_explained(home: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotPulledError, match="nightingale pull multilingual"):
+        Nightingale.load(home=tmp_path / "empty")
+    with pytest.raises(NotPulledError, match="nightingale pull nano"):
+        Nightingale.load("nano", home=tmp_path / "empty")
+    with pytest.raises(OptionError, match="no model 'chatterbocks'"):
+        Nightingale.load("chatterbocks", home=home)
+    with pytest.raises(NotPulledError, match="lacks"):
+        Nightingale.load(tmp_path, home=home)
+    with pytest.raises(OptionError, match="standard and meanflow"):
+        Nightingale.load(make_release(tmp_path / "nano", "nano"), home=home, decoder="quick")

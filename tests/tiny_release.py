@@ -1,0 +1,112 @@
+"""A whole small model on disk, in the layout and under the file names of a release.
+
+Files of ours tell their sizes in their header, so that everything is loaded as a real one is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from nightingale.core import Family
+from nightingale.t3.model import T3
+from nightingale.voice.speaker_encoder import SpeakerEncoder
+from nightingale.voice.speech_tokenizer import SpeechTokenizer, SpeechTokenizerConfig
+from nightingale.voice.xvector import XVector, XVectorConfig
+from nightingale.weights import catalog
+from tests.flow.tiny import tiny_flow, tiny_prompt
+from tests.random_weights import randomize
+from tests.text import make_gpt2, make_tokenizers
+from tests.tiny import TINY, tiny_voice
+from tests.vocoder.small import small_vocoder
+
+TOKENIZER = SpeechTokenizerConfig(n_layers=1, d_model=64)
+XVECTOR = XVectorConfig(n_planes=2, n_channels=8, growth=4, n_layers=(1, 1, 1))
+
+
+def make_release(folder: Path, name: str) -> Path:
+    """Write the small twin of a catalog model; returns the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model = catalog.find(name)
+    paths = {part.role: folder / part.path for part in model.parts}
+    _write_t3(paths["t3"], model.family)
+    meanflow = model.family in ("turbo", "nano")
+    _write_s3gen(paths["s3gen"], meanflow=meanflow)
+    _write(paths["voice_encoder"], SpeakerEncoder().state_dict(), {})
+    _write(paths["voice"], _conds(375 if meanflow else 150), {})
+    if model.family == "english":
+        make_tokenizers.english(paths["tokenizer"])
+    elif model.family == "multilingual":
+        make_tokenizers.multilingual(paths["tokenizer"])
+        if "cangjie" in paths:
+            make_tokenizers.cangjie(paths["cangjie"])
+    else:
+        make_gpt2.gpt2(folder)
+    return folder
+
+
+def _write_t3(file: Path, family: Family) -> None:
+    model = T3(dataclasses.replace(TINY[family], n_text=1024))
+    randomize(model, 5)
+    model.speech_head.weight.data[6561:] = 0  # control tokens are rare in real models
+    _write(file, model.state_dict(), {"t3": model.config})
+
+
+def _write_s3gen(file: Path, *, meanflow: bool) -> None:
+    torch.manual_seed(6)
+    parts: dict[str, torch.nn.Module] = {
+        "flow": tiny_flow("meanflow" if meanflow else "standard"),
+        "mel2wav": small_vocoder(),
+        "tokenizer": SpeechTokenizer(TOKENIZER),
+        "speaker_encoder": XVector(XVECTOR),
+    }
+    state = {
+        f"{part}.{name}": tensor
+        for part, module in parts.items()
+        for name, tensor in module.state_dict().items()
+    }
+    _write(
+        file,
+        state,
+        {
+            "flow": parts["flow"].config,
+            "mel2wav": parts["mel2wav"].config,
+            "tokenizer": TOKENIZER,
+            "speaker_encoder": XVECTOR,
+        },
+    )
+
+
+def _conds(n_prompt: int) -> dict[str, Any]:
+    """The released voice: a pickle of two dictionaries."""
+    t3, gen = tiny_voice(n_tokens=n_prompt), tiny_prompt(n_tokens=20)
+    return {
+        "t3": {
+            "speaker_emb": t3.speaker[None],
+            "cond_prompt_speech_tokens": t3.tokens[None],
+            "emotion_adv": torch.full((1, 1, 1), 0.5),
+            "clap_emb": None,
+        },
+        "gen": {
+            "prompt_token": gen.tokens[None],
+            "prompt_token_len": torch.tensor([20]),
+            "prompt_feat": gen.mel[None],
+            "prompt_feat_len": None,
+            "embedding": gen.xvector[None],
+        },
+    }
+
+
+def _write(file: Path, state: dict[str, Any], configs: dict[str, Any]) -> None:
+    if file.suffix == ".pt":
+        torch.save(state, file)
+        return
+    told = {part: dataclasses.asdict(config) for part, config in configs.items()}
+    tensors: dict[str, Tensor] = {name: t.contiguous().clone() for name, t in state.items()}
+    save_file(tensors, file, {"nightingale": json.dumps({"config": told})})
