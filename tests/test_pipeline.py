@@ -102,6 +102,19 @@ def test_the_same_request_gives_the_same_bytes_whatever_came_before(
     assert engine.say(TEXT, seed=5, max_tokens=15).samples.tobytes() != first.samples.tobytes()
 
 
+@pytest.mark.parametrize("name", ["multilingual-hi", "turbo"])
+def test_one_and_two_threads_of_torch_give_the_same_bytes(
+    releases: Path, home: Path, name: str
+) -> None:
+    engine = load(releases, name, home)
+    sounds = []
+    for n_threads in (1, 2):
+        torch.set_num_threads(n_threads)
+        sounds.append(engine.say(TEXT, max_tokens=12).samples.tobytes())
+    torch.set_num_threads(1)
+    assert sounds[0] == sounds[1]
+
+
 def test_threads_that_share_a_model_get_their_own_voices(releases: Path, home: Path) -> None:
     engine = load(releases, "english", home)
     requests = [(f"Number {n} speaking.", n) for n in range(6)]

@@ -15,31 +15,37 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from nightingale.core import Family
-from nightingale.t3.model import T3
+from nightingale.flow.model import CONFIGS as FLOWS
+from nightingale.flow.model import Flow
+from nightingale.t3.model import CONFIGS, T3
+from nightingale.vocoder.model import Vocoder, VocoderConfig
 from nightingale.voice.speaker_encoder import SpeakerEncoder
 from nightingale.voice.speech_tokenizer import SpeechTokenizer, SpeechTokenizerConfig
 from nightingale.voice.xvector import XVector, XVectorConfig
 from nightingale.weights import catalog
+from tests.flow.random_weights import randomize as randomize_flow
 from tests.flow.tiny import tiny_flow, tiny_prompt
 from tests.random_weights import randomize
 from tests.text import make_gpt2, make_tokenizers
 from tests.tiny import TINY, tiny_voice
+from tests.vocoder.small import randomize as randomize_vocoder
 from tests.vocoder.small import small_vocoder
 
 TOKENIZER = SpeechTokenizerConfig(n_layers=1, d_model=64)
 XVECTOR = XVectorConfig(n_planes=2, n_channels=8, growth=4, n_layers=(1, 1, 1))
 
 
-def make_release(folder: Path, name: str) -> Path:
-    """Write the small twin of a catalog model; returns the folder."""
+def make_release(folder: Path, name: str, *, full_size: bool = False) -> Path:
+    """Write the small twin of a catalog model, or one as large as life; returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     model = catalog.find(name)
     paths = {part.role: folder / part.path for part in model.parts}
-    _write_t3(paths["t3"], model.family)
+    write_t3, write_s3gen = (_full_t3, _full_s3gen) if full_size else (_write_t3, _write_s3gen)
+    write_t3(paths["t3"], model.family)
     meanflow = model.family in ("turbo", "nano")
-    _write_s3gen(paths["s3gen"], meanflow=meanflow)
+    write_s3gen(paths["s3gen"], meanflow=meanflow)
     _write(paths["voice_encoder"], SpeakerEncoder().state_dict(), {})
-    _write(paths["voice"], _conds(375 if meanflow else 150), {})
+    _write(paths["voice"], _conds(375 if meanflow else 150, 157 if full_size else 20), {})
     if model.family == "english":
         make_tokenizers.english(paths["tokenizer"])
     elif model.family == "multilingual":
@@ -66,14 +72,9 @@ def _write_s3gen(file: Path, *, meanflow: bool) -> None:
         "tokenizer": SpeechTokenizer(TOKENIZER),
         "speaker_encoder": XVector(XVECTOR),
     }
-    state = {
-        f"{part}.{name}": tensor
-        for part, module in parts.items()
-        for name, tensor in module.state_dict().items()
-    }
     _write(
         file,
-        state,
+        _named(parts),
         {
             "flow": parts["flow"].config,
             "mel2wav": parts["mel2wav"].config,
@@ -83,9 +84,39 @@ def _write_s3gen(file: Path, *, meanflow: bool) -> None:
     )
 
 
-def _conds(n_prompt: int) -> dict[str, Any]:
+def _full_t3(file: Path, family: Family) -> None:
+    model = T3(CONFIGS[family])
+    randomize(model, 5)
+    model.speech_head.weight.data[6561:] = 0
+    _write(file, model.state_dict(), {})
+
+
+def _full_s3gen(file: Path, *, meanflow: bool) -> None:
+    """As the released file is, but for weight norm, which is folded already."""
+    flow, vocoder = Flow(FLOWS["meanflow" if meanflow else "standard"]), Vocoder(VocoderConfig())
+    randomize_flow(flow, 6)
+    randomize_vocoder(vocoder, 6)
+    torch.manual_seed(6)
+    parts = {
+        "flow": flow,
+        "mel2wav": vocoder,
+        "tokenizer": SpeechTokenizer(),
+        "speaker_encoder": XVector(),
+    }
+    _write(file, _named(parts), {})
+
+
+def _named(parts: dict[str, torch.nn.Module]) -> dict[str, Tensor]:
+    return {
+        f"{part}.{name}": tensor
+        for part, module in parts.items()
+        for name, tensor in module.state_dict().items()
+    }
+
+
+def _conds(n_prompt: int, n_flow: int) -> dict[str, Any]:
     """The released voice: a pickle of two dictionaries."""
-    t3, gen = tiny_voice(n_tokens=n_prompt), tiny_prompt(n_tokens=20)
+    t3, gen = tiny_voice(n_tokens=n_prompt), tiny_prompt(n_tokens=n_flow)
     return {
         "t3": {
             "speaker_emb": t3.speaker[None],
@@ -95,7 +126,7 @@ def _conds(n_prompt: int) -> dict[str, Any]:
         },
         "gen": {
             "prompt_token": gen.tokens[None],
-            "prompt_token_len": torch.tensor([20]),
+            "prompt_token_len": torch.tensor([n_flow]),
             "prompt_feat": gen.mel[None],
             "prompt_feat_len": None,
             "embedding": gen.xvector[None],

@@ -6,18 +6,16 @@ import base64
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from nightingale.audio.encode import encode_whole, write
 from nightingale.audio.mel import flow_mel
 from nightingale.core import SAMPLES_PER_SECOND, Timings
 from nightingale.errors import MissingPackageError
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,10 +45,10 @@ class Audio:
             ) from error
         figure = figures.Figure(figsize=(10, 4), layout="constrained")
         wave, mel = figure.subplots(2, 1, sharex=True)
-        times = torch.arange(len(self.samples)) / SAMPLES_PER_SECOND
+        times = np.arange(len(self.samples)) / SAMPLES_PER_SECOND
         wave.plot(times, self.samples, linewidth=0.4)
         wave.set(ylim=(-1, 1), ylabel="amplitude")
-        frames = flow_mel(torch.from_numpy(self.samples)).T  # (80, M)
+        frames = flow_mel(torch.from_numpy(self.samples)).T.numpy()  # (80, M)
         mel.imshow(frames, origin="lower", aspect="auto", extent=(0, self.seconds, 0, 80))
         mel.set(xlabel="seconds", ylabel="mel band")
         return figure
