@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from nightingale.core import Family, Options
+from nightingale.core import END_OF_SPEECH, Family, Options
 from nightingale.t3.decode import Noise
 from nightingale.t3.model import CONFIGS, DEAD_TENSORS, T3, T3Config, Utterance
 from nightingale.t3.sampling import guide
@@ -73,69 +74,106 @@ def upstream_noise(seed: int, n_speech: int) -> Noise:
     return lambda _index: torch.empty(n_speech).exponential_(generator=generator)
 
 
-def compare(config: T3Config, n_cases: int, run_upstream: RunUpstream, work: Path) -> None:
-    todo = cases(config, n_cases)
-    voices = [tiny_voice(n, (config.max_prompt, 150, 97, 40, 1)[n]) for n in range(5)]
-    for number, voice in enumerate(voices):
-        save_file({"speaker": voice.speaker, "tokens": voice.tokens}, work / f"voice{number}")
-    job: dict[str, Any] = {
-        "sizes": dataclasses.asdict(config),
-        "seed": 7,
-        "checkpoint": str(work / "t3.safetensors"),
-        "logits": str(work / "logits.safetensors"),
-        "cases": [
-            {
-                "text": case.text,
-                "voice": str(work / f"voice{case.voice}"),
-                "seed": case.seed,
-                "n_tokens": N_STEPS,
-                "options": dataclasses.asdict(case.options),
-            }
-            for case in todo
-        ],
-    }
-    answer = run_upstream("upstream_t3.py", job)
+class Comparison:
+    """One checkpoint that upstream made and spoke with, and our model of the same weights."""
 
-    with torch.device("meta"):
-        model = T3(config)
-    load_into(model, work / "t3.safetensors", dead=DEAD_TENSORS)
-    logits = load_file(work / "logits.safetensors")
-    worst, n_tokens, wrong = 0.0, 0, []
-    for number, case in enumerate(todo):
-        prefix = model.prefix(voices[case.voice], case.options.exaggeration)
-        ours = Utterance(model, case.text, prefix, case.options, None).first()
-        theirs = logits[str(number)]
-        both = guide(theirs, case.options.cfg_weight) if config.is_llama else theirs[0]
-        worst = max(worst, float((ours - both).abs().max()))
-        noise = upstream_noise(case.seed, config.n_speech)
-        tokens = list(model.decode(case.text, prefix, case.options, noise=noise))
-        expected = answer["tokens"][number]
-        if not config.is_llama and tokens[-1] == 6562:
-            tokens.pop()  # upstream drops the end there
-        n_tokens += len(tokens)
-        if tokens != expected:
-            at = next(i for i, (a, b) in enumerate(zip(tokens, expected, strict=False)) if a != b)
-            wrong.append(f"case {number} from token {at} on, {case.options}")
-    print(f"{config.family}: {n_cases} cases, {n_tokens} tokens, logits within {worst:.1e}")
-    assert not wrong, f"{len(wrong)} of {n_cases} cases differ: {wrong}"
-    assert worst < MAX_LOGIT_ERROR
-    assert n_tokens > 0.9 * N_STEPS * n_cases  # random weights may end early now and then
+    def __init__(
+        self, config: T3Config, run: RunUpstream, work: Path, *, n_steps: int, sharpness: float
+    ) -> None:
+        self.config = config
+        self.cases = cases(config, N_CASES)
+        self.voices = [tiny_voice(n, (config.max_prompt, 150, 97, 40, 1)[n]) for n in range(5)]
+        for number, voice in enumerate(self.voices):
+            save_file({"speaker": voice.speaker, "tokens": voice.tokens}, work / f"voice{number}")
+        checkpoint = work / "t3.safetensors"
+        job = {
+            "sizes": dataclasses.asdict(config),
+            "seed": 7,
+            "sharpness": sharpness,
+            "checkpoint": str(checkpoint),
+            "logits": str(work / "logits.safetensors"),
+            "cases": [
+                {
+                    "text": case.text,
+                    "voice": str(work / f"voice{case.voice}"),
+                    "seed": case.seed,
+                    "n_tokens": n_steps,
+                    "options": dataclasses.asdict(case.options),
+                }
+                for case in self.cases
+            ],
+        }
+        self.their_tokens: list[list[int]] = run("upstream_t3.py", job)["tokens"]
+        self.their_logits = load_file(work / "logits.safetensors")
+        with torch.device("meta"):
+            self.model = T3(config)
+        load_into(self.model, checkpoint, dead=DEAD_TENSORS)
+
+    def logits(self) -> None:
+        worst = 0.0
+        for number, case in enumerate(self.cases):
+            prefix = self.model.prefix(self.voices[case.voice], case.options.exaggeration)
+            ours = Utterance(self.model, case.text, prefix, case.options, None).first()
+            rows = self.their_logits[str(number)]
+            theirs = guide(rows, case.options.cfg_weight) if self.config.is_llama else rows[0]
+            worst = max(worst, float((ours - theirs).abs().max()))
+        print(f"{self.config.family}: logits of {N_CASES} prompts within {worst:.1e}")
+        assert worst < MAX_LOGIT_ERROR
+
+    def tokens(self) -> None:
+        n_tokens, wrong = 0, []
+        for number, case in enumerate(self.cases):
+            prefix = self.model.prefix(self.voices[case.voice], case.options.exaggeration)
+            noise = upstream_noise(case.seed, self.config.n_speech)
+            ours = list(self.model.decode(case.text, prefix, case.options, noise=noise))
+            if not self.config.is_llama and ours[-1] == END_OF_SPEECH:
+                ours.pop()  # upstream drops the end there
+            n_tokens += len(ours)
+            if ours != self.their_tokens[number]:
+                pairs = enumerate(zip(ours, self.their_tokens[number], strict=False))
+                at = next((i for i, (a, b) in pairs if a != b), "the end")
+                wrong.append(f"case {number} from {at} on, {case.options}")
+        assert not wrong, f"{len(wrong)} of {N_CASES} cases differ: {wrong}"
+        assert n_tokens > 0.9 * N_STEPS * N_CASES  # random weights may end early now and then
+        print(f"{self.config.family}: {N_CASES} utterances, {n_tokens} tokens, all the same")
 
 
 @pytest.mark.parametrize("family", ["english", "multilingual", "turbo", "nano"])
 def test_scaled_down_models_say_the_same_tokens(
     family: Family, run_upstream: RunUpstream, tmp_path: Path
 ) -> None:
-    compare(TINY[family], N_CASES, run_upstream, tmp_path)
+    Comparison(TINY[family], run_upstream, tmp_path, n_steps=N_STEPS, sharpness=2.0).tokens()
+
+
+@pytest.mark.parametrize("family", ["english", "multilingual", "turbo", "nano"])
+def test_scaled_down_models_give_the_same_logits(
+    family: Family, run_upstream: RunUpstream, tmp_path: Path
+) -> None:
+    Comparison(TINY[family], run_upstream, tmp_path, n_steps=2, sharpness=1.0).logits()
+
+
+@pytest.fixture
+def both_cores() -> Iterator[None]:
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
 
 
 @pytest.mark.fullsize
 @pytest.mark.timeout(4 * 3600)
+@pytest.mark.usefixtures("both_cores")
 def test_the_full_size_multilingual_model_says_the_same_tokens(
     run_upstream: RunUpstream, tmp_path: Path
 ) -> None:
-    torch.set_num_threads(2)
-    try:
-        compare(CONFIGS["multilingual"], N_CASES, run_upstream, tmp_path)
-    finally:
-        torch.set_num_threads(1)
+    config = CONFIGS["multilingual"]
+    Comparison(config, run_upstream, tmp_path, n_steps=N_STEPS, sharpness=2.0).tokens()
+
+
+@pytest.mark.fullsize
+@pytest.mark.timeout(3600)
+@pytest.mark.usefixtures("both_cores")
+def test_the_full_size_multilingual_model_gives_the_same_logits(
+    run_upstream: RunUpstream, tmp_path: Path
+) -> None:
+    config = CONFIGS["multilingual"]
+    Comparison(config, run_upstream, tmp_path, n_steps=2, sharpness=1.0).logits()

@@ -32,6 +32,7 @@ def upstream(name: str) -> Any:
         for package, folder in (("chatterbox", home), ("chatterbox.models.s3gen", "models/s3gen")):
             bare = ModuleType(package)
             bare.__path__ = [str(home / folder)]
+            bare.__spec__ = spec if package == "chatterbox" else None  # so that it is found again
             sys.modules[package] = bare
     return import_module(f"chatterbox.models.s3gen.{name}")
 

@@ -28,6 +28,7 @@ def import_upstream() -> tuple[Any, Any, Any]:
     assert spec is not None
     package = ModuleType("chatterbox")
     package.__path__ = list(spec.submodule_search_locations or ())
+    package.__spec__ = spec  # so that it is found again
     sys.modules["chatterbox"] = package
     from chatterbox.models.t3 import llama_configs, t3
     from chatterbox.models.t3.modules import perceiver
@@ -111,7 +112,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     if checkpoint.exists():
         model.load_state_dict(load_file(checkpoint))
     else:
-        randomize(model, job["seed"])
+        randomize(model, job["seed"], job["sharpness"])
         save_file(model.state_dict(), checkpoint)
     heads: list[torch.Tensor] = []
     model.speech_head.register_forward_hook(lambda _m, _i, out: heads.append(out[:, -1].clone()))
