@@ -73,7 +73,7 @@ def test_the_files_name_chooses_the_format(
 def test_options_reach_the_model(run: Run, release: Path) -> None:
     base = ("say", TEXT, "-o", "-", "--model", release, "--format", "pcm")
     plain = run(*base).stdout_bytes
-    for change in (("--seed", "9"), ("--temperature", "0.1"), ("--exaggeration", "10"),
+    for change in (("--seed", "9"), ("--temperature", "0.1"),
                    ("--cfg-weight", "0"), ("--no-watermark",)):  # fmt: skip
         assert run(*base, *change).stdout_bytes != plain, change
 
@@ -85,6 +85,7 @@ def test_options_reach_the_model(run: Run, release: Path) -> None:
         (("say", TEXT, "-o", "x.doc"), "known endings"),
         (("say", TEXT, "-o", "-", "--format", "tape"), "there is no format 'tape'"),
         (("say", TEXT, "-o", "-", "--temperature", "-3"), "temperature is -3.0"),
+        (("say", TEXT, "-o", "-", "--exaggeration", "11"), "exaggeration is 11.0"),
         (("say", TEXT, "-o", "-", "--voice", "nobody"), "there is no voice 'nobody'"),
         (("say", TEXT, "-o", "-", "--language", "de"), "does not speak 'de'"),
         (("say", TEXT, "-o", "-", "--device", "abacus"), "'abacus' is not to be had"),
