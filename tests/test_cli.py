@@ -130,6 +130,8 @@ def stop_on_terminal(hub: Hub, machine: Machine) -> str:
         [sys.executable, "-m", "nightingale", "pull", "nano"],
         env=machine.environ(TERM="xterm", COLUMNS="120"),
         stderr=theirs,
+        # A test run in the background ignores Ctrl-C, and its children would, too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     os.close(theirs)
     assert hub.stalled.wait(timeout=30)
