@@ -113,3 +113,15 @@ def test_only_llama_keeps_penalizing_the_start_token(family: Family, does: bool)
     prefix = model.prefix(tiny_voice(), 0.0)
     text = tiny_text(family=family)
     assert Utterance(model, text, prefix, Options.of(family), None).penalizes_start is does
+
+
+@pytest.mark.parametrize("family", ["turbo", "nano"])
+def test_gpt2_models_cut_to_the_best_before_they_draw(family: Family) -> None:
+    """With one candidate left there is nothing to draw, whatever the seed."""
+    model = tiny_t3(family)
+    prefix = model.prefix(tiny_voice(), 0.0)
+    said = []
+    for seed in (1, 2):
+        options = dataclasses.replace(Options.of(family), seed=seed, top_k=1, max_tokens=8)
+        said.append(list(model.decode(tiny_text(family=family), prefix, options)))
+    assert said[0] == said[1]
