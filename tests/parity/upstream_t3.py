@@ -116,7 +116,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         save_file(model.state_dict(), checkpoint)
     heads: list[torch.Tensor] = []
     model.speech_head.register_forward_hook(lambda _m, _i, out: heads.append(out[:, -1].clone()))
-    # The first call of a fresh process was once seen to be off by 3e-4; the later ones never were.
+    # The first call of a fresh process is now and then off by up to 3e-4; see docs/log.md.
     warm_up = job["cases"][0]
     speak(model, {**warm_up, "n_tokens": 2}, load_file(warm_up["voice"]))
     first_logits, tokens = {}, []
