@@ -49,16 +49,17 @@ def doctor(context: typer.Context) -> None:
 
 
 def _model(settings: Settings) -> str:
-    from nightingale.errors import WeightsError
+    from nightingale.errors import CorruptFileError, NotPulledError
     from nightingale.weights import catalog, record
 
     notes = []
     for model in catalog.by_preference():
         try:
             record.locate(model, settings.home)
-        except WeightsError as error:
-            if not str(error).startswith("the files of"):  # here once, and not right any more
-                notes.append(str(error))
+        except NotPulledError:
+            continue
+        except CorruptFileError as error:
+            notes.append(str(error))
         else:
             return "; ".join([model.name, *notes])
     return "; ".join(["none here: get one with `nightingale pull multilingual`", *notes])
