@@ -186,3 +186,12 @@ def test_the_command_itself_speaks_from_a_shell(release: Path, tmp_path: Path) -
     )
     assert done.stderr.count(b"\n") == 1  # that the text was cut off
     assert soundfile.info(io.BytesIO(done.stdout)).samplerate == 24_000
+
+
+@pytest.mark.parametrize("wrong", [("-o", "x.doc"), ("-o", "-", "--format", "tape"),
+                                   ("-o", "x.mp3", "--rate", "7")])  # fmt: skip
+def test_a_wrong_format_is_told_before_any_work(run: Run, wrong: tuple[str, ...]) -> None:
+    """There is no model here, and that is not what is complained about."""
+    result = run("say", TEXT, *wrong)
+    assert result.exit_code == 1
+    assert "nightingale pull" not in result.stderr

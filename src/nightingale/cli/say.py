@@ -67,6 +67,7 @@ def say(  # noqa: PLR0913, PLR0917
     }
     options = {name: value for name, value in given.items() if value is not None}
     output, play_it = _destination(output, play_it)
+    format_ = _check_format(output, format_, rate)
     text = _read(text)
     console = stderr()
 
@@ -98,6 +99,16 @@ def _destination(output: str | None, play_it: bool) -> tuple[str | None, bool]:
     return output, play_it
 
 
+def _check_format(output: str | None, format_: str | None, rate: int | None) -> str:
+    """A mistake here is told before the work, not after it."""
+    from nightingale.audio.encode import encode, format_of
+
+    if format_ is None:
+        format_ = "wav" if output in (None, "-") else format_of(Path(output or ""))
+    encode((), format_, rate)
+    return format_
+
+
 def _read(text: str) -> str:
     if text != "-":
         return text
@@ -105,12 +116,12 @@ def _read(text: str) -> str:
 
 
 def _deliver(
-    audio: Audio, output: str | None, play_it: bool, format_: str | None, rate: int | None
+    audio: Audio, output: str | None, play_it: bool, format_: str, rate: int | None
 ) -> None:
     if output == "-":
         from nightingale.audio.encode import encode
 
-        for piece in encode([audio.samples], format_ or "wav", rate):
+        for piece in encode([audio.samples], format_, rate):
             sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()
     elif output is not None:
