@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from nightingale.audio.files import resample
 from nightingale.core import SAMPLES_PER_SECOND
 from nightingale.errors import CorruptFileError
+from nightingale.nn.steady import convolve
 
 WEIGHTS = Path(__file__).with_name("perth.safetensors")
 
@@ -93,7 +94,7 @@ class _Layer(nn.Module):
         self.conv = nn.Conv1d(n_in, n_out, kernel, padding=kernel // 2)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.conv(x)
+        return convolve(x, self.conv.weight, self.conv.bias, padding=self.conv.kernel_size[0] // 2)
 
 
 def to_spectrum(wave: Tensor) -> Tensor:

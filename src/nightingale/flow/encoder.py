@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from nightingale.core import FRAMES_PER_TOKEN
 from nightingale.device import HOST
 from nightingale.flow.conv import CausalConv
+from nightingale.nn.steady import Linear, convolve
 
 N_AHEAD = 3  # tokens that the convolution at the entrance sees to the right
 SLOWEST = 10_000.0  # wavelength of the slowest position wave, in 2 pi
@@ -65,14 +66,15 @@ class LookAhead(nn.Module):
         self.conv2 = CausalConv(d_model, d_model, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        ahead = self.conv1(F.pad(x.transpose(1, 2), (0, N_AHEAD)))
+        padded = F.pad(x.transpose(1, 2), (0, N_AHEAD))
+        ahead = convolve(padded, self.conv1.weight, self.conv1.bias)
         return x + self.conv2(F.leaky_relu(ahead).transpose(1, 2))
 
 
 class _Entrance(nn.Module):
     def __init__(self, d_model: int) -> None:
         super().__init__()
-        self.out = nn.Sequential(nn.Linear(d_model, d_model), nn.LayerNorm(d_model, NORM_EPS))
+        self.out = nn.Sequential(Linear(d_model, d_model), nn.LayerNorm(d_model, NORM_EPS))
         self.scale = math.sqrt(d_model)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -112,11 +114,11 @@ class RelativeAttention(nn.Module):
     def __init__(self, d_model: int, n_heads: int) -> None:
         super().__init__()
         self.n_heads = n_heads
-        self.linear_q = nn.Linear(d_model, d_model)
-        self.linear_k = nn.Linear(d_model, d_model, bias=False)
-        self.linear_v = nn.Linear(d_model, d_model)
-        self.linear_out = nn.Linear(d_model, d_model)
-        self.linear_pos = nn.Linear(d_model, d_model, bias=False)
+        self.linear_q = Linear(d_model, d_model)
+        self.linear_k = Linear(d_model, d_model, bias=False)
+        self.linear_v = Linear(d_model, d_model)
+        self.linear_out = Linear(d_model, d_model)
+        self.linear_pos = Linear(d_model, d_model, bias=False)
         self.pos_bias_u = nn.Parameter(torch.zeros(n_heads, d_model // n_heads))
         self.pos_bias_v = nn.Parameter(torch.zeros(n_heads, d_model // n_heads))
 
@@ -141,8 +143,8 @@ class RelativeAttention(nn.Module):
 class _FeedForward(nn.Module):
     def __init__(self, d_model: int, d_ffn: int) -> None:
         super().__init__()
-        self.w_1 = nn.Linear(d_model, d_ffn)
-        self.w_2 = nn.Linear(d_ffn, d_model)
+        self.w_1 = Linear(d_model, d_ffn)
+        self.w_2 = Linear(d_ffn, d_model)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.w_2(F.silu(self.w_1(x)))

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from nightingale.device import HOST
 from nightingale.flow.conv import CausalConv, convolve_past
+from nightingale.nn.steady import Linear, linear
 
 NORM_EPS = 1e-5
 TIME_SCALE = 1000.0  # flow time runs from 0 to 1, its waves were made for 0 to 1000
@@ -66,9 +67,9 @@ class Estimator(nn.Module):
         self.up_blocks = nn.ModuleList([_Block(config, 2 * width, ends=True)])
         self.final_block = _ConvNorm(width, width)
         self.final_proj = nn.Conv1d(width, n_mel, 1)
-        self.time_embed_mixer: nn.Linear | None = None
+        self.time_embed_mixer: Linear | None = None
         if config.meanflow:
-            self.time_embed_mixer = nn.Linear(2 * config.d_time, config.d_time, bias=False)
+            self.time_embed_mixer = Linear(2 * config.d_time, config.d_time, bias=False)
 
     def shifts(self, start: Tensor, end: Tensor) -> Tensor:
         """(S,) flow times at which steps begin and end -> (S, n_units, D), added in each unit."""
@@ -85,7 +86,7 @@ class Estimator(nn.Module):
         known = torch.cat((mu, speaker.expand_as(mu), cond), dim=-1)[None]  # (1, M, 240)
         unit, n_mel = self._first.unit, self.config.n_mel
         conv = convolve_past(known, unit.block1.conv.weight[:, n_mel:])
-        shortcut = F.linear(known, unit.res_conv.weight[:, n_mel:, 0])
+        shortcut = linear(known, unit.res_conv.weight[:, n_mel:, 0])
         if guided:
             conv = torch.cat((conv, torch.zeros_like(conv)))
             shortcut = torch.cat((shortcut, torch.zeros_like(shortcut)))
@@ -96,14 +97,14 @@ class Estimator(nn.Module):
         first, last = self._first, cast(_Block, self.up_blocks[0])
         unit, n_mel = first.unit, self.config.n_mel
         h = convolve_past(x[None], unit.block1.conv.weight[:, :n_mel], unit.block1.conv.bias)
-        shortcut = F.linear(x[None], unit.res_conv.weight[:, :n_mel, 0], unit.res_conv.bias)
+        shortcut = linear(x[None], unit.res_conv.weight[:, :n_mel, 0], unit.res_conv.bias)
         h = unit.finish(h + context.conv, shortcut + context.shortcut, shifts[0])
         skip = first.transform(h)
         h = first.end(skip)
         for block, shift in zip(self.mid_blocks, shifts[1:-1], strict=True):
             h = block(h, shift)
         h = last.end(last(torch.cat((h, skip), dim=-1), shifts[-1]))
-        return F.linear(self.final_block(h), self.final_proj.weight[..., 0], self.final_proj.bias)
+        return linear(self.final_block(h), self.final_proj.weight[..., 0], self.final_proj.bias)
 
     @property
     def _first(self) -> _Block:
@@ -142,13 +143,13 @@ class Unit(nn.Module):
 
     def __init__(self, n_inputs: int, width: int, d_time: int) -> None:
         super().__init__()
-        self.mlp = nn.Sequential(nn.Mish(), nn.Linear(d_time, width))
+        self.mlp = nn.Sequential(nn.Mish(), Linear(d_time, width))
         self.block1 = _ConvNorm(n_inputs, width)
         self.block2 = _ConvNorm(width, width)
         self.res_conv = nn.Conv1d(n_inputs, width, 1)
 
     def forward(self, x: Tensor, shift: Tensor) -> Tensor:
-        shortcut = F.linear(x, self.res_conv.weight[..., 0], self.res_conv.bias)
+        shortcut = linear(x, self.res_conv.weight[..., 0], self.res_conv.bias)
         return self.finish(self.block1.conv(x), shortcut, shift)
 
     def finish(self, h: Tensor, shortcut: Tensor, shift: Tensor) -> Tensor:
@@ -191,10 +192,10 @@ class _Attention(nn.Module):
     def __init__(self, width: int, n_heads: int, d_head: int) -> None:
         super().__init__()
         self.n_heads = n_heads
-        self.to_q = nn.Linear(width, n_heads * d_head, bias=False)
-        self.to_k = nn.Linear(width, n_heads * d_head, bias=False)
-        self.to_v = nn.Linear(width, n_heads * d_head, bias=False)
-        self.to_out = nn.Sequential(nn.Linear(n_heads * d_head, width))
+        self.to_q = Linear(width, n_heads * d_head, bias=False)
+        self.to_k = Linear(width, n_heads * d_head, bias=False)
+        self.to_v = Linear(width, n_heads * d_head, bias=False)
+        self.to_out = nn.Sequential(Linear(n_heads * d_head, width))
 
     def forward(self, x: Tensor) -> Tensor:
         queries, keys, values = (
@@ -208,8 +209,8 @@ class _Attention(nn.Module):
 class _FeedForward(nn.Module):
     def __init__(self, width: int, d_ffn: int) -> None:
         super().__init__()
-        rise = nn.ModuleDict({"proj": nn.Linear(width, d_ffn)})
-        self.net = nn.ModuleDict({"0": rise, "2": nn.Linear(d_ffn, width)})
+        rise = nn.ModuleDict({"proj": Linear(width, d_ffn)})
+        self.net = nn.ModuleDict({"0": rise, "2": Linear(d_ffn, width)})
 
     def forward(self, x: Tensor) -> Tensor:
         rise = cast(nn.ModuleDict, self.net["0"])["proj"]
@@ -219,8 +220,8 @@ class _FeedForward(nn.Module):
 class _TimeMlp(nn.Module):
     def __init__(self, config: EstimatorConfig) -> None:
         super().__init__()
-        self.linear_1 = nn.Linear(config.n_inputs, config.d_time)
-        self.linear_2 = nn.Linear(config.d_time, config.d_time)
+        self.linear_1 = Linear(config.n_inputs, config.d_time)
+        self.linear_2 = Linear(config.d_time, config.d_time)
 
     def forward(self, waves: Tensor) -> Tensor:
         return self.linear_2(F.silu(self.linear_1(waves)))

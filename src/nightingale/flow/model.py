@@ -20,6 +20,7 @@ from nightingale.flow.encoder import Encoder, EncoderConfig
 from nightingale.flow.estimator import Estimator, EstimatorConfig
 from nightingale.flow.solver import MEANFLOW, STANDARD, Schedule, solve
 from nightingale.nn.noise import Purpose, normal
+from nightingale.nn.steady import Linear
 
 Decoder = Literal["standard", "meanflow"]
 
@@ -61,9 +62,9 @@ class Flow(nn.Module):
         self.config = config
         width, n_mel = config.encoder.d_model, config.estimator.n_mel
         self.input_embedding = nn.Embedding(config.n_codes, width)
-        self.spk_embed_affine_layer = nn.Linear(config.d_xvector, n_mel)
+        self.spk_embed_affine_layer = Linear(config.d_xvector, n_mel)
         self.encoder = Encoder(config.encoder)
-        self.encoder_proj = nn.Linear(width, n_mel)
+        self.encoder_proj = Linear(width, n_mel)
         self.decoder = nn.ModuleDict({"estimator": Estimator(config.estimator)})
 
     @property

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nightingale.nn.steady import Linear
 from nightingale.t3.attention import split_heads
 
 SPEAKER_DIM = 256
@@ -23,12 +24,12 @@ class Conditioner(nn.Module):
 
     def __init__(self, d_model: int, *, digests: bool) -> None:
         super().__init__()
-        self.spkr_enc = nn.Linear(SPEAKER_DIM, d_model)
+        self.spkr_enc = Linear(SPEAKER_DIM, d_model)
         self.perceiver: Perceiver | None = None
-        self.emotion_adv_fc: nn.Linear | None = None
+        self.emotion_adv_fc: Linear | None = None
         if digests:
             self.perceiver = Perceiver(d_model)
-            self.emotion_adv_fc = nn.Linear(1, d_model, bias=False)
+            self.emotion_adv_fc = Linear(1, d_model, bias=False)
 
     def forward(self, speaker: Tensor, prompt: Tensor, exaggeration: float) -> Tensor:
         """(256,) and embedded prompt (1, P, D) -> (1, n, D)"""
@@ -58,10 +59,10 @@ class _Glance(nn.Module):
     def __init__(self, d_model: int) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(d_model, NORM_EPS)
-        self.to_q = nn.Linear(d_model, d_model)
-        self.to_k = nn.Linear(d_model, d_model)
-        self.to_v = nn.Linear(d_model, d_model)
-        self.proj_out = nn.Linear(d_model, d_model)
+        self.to_q = Linear(d_model, d_model)
+        self.to_k = Linear(d_model, d_model)
+        self.to_v = Linear(d_model, d_model)
+        self.proj_out = Linear(d_model, d_model)
 
     def forward(self, lookers: Tensor, seen: Tensor) -> Tensor:
         seen_normed = self.norm(seen)

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nightingale.nn.steady import linear
 from nightingale.t3.attention import Alignment, Reading, split_heads
 from nightingale.t3.cache import KVCache
 
@@ -86,4 +87,4 @@ class _InOut(nn.Module):
         self.bias = nn.Parameter(torch.zeros(d_out))
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.addmm(self.bias, x.flatten(0, -2), self.weight).view(*x.shape[:-1], -1)
+        return linear(x, self.weight.T, self.bias)

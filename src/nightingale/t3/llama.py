@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nightingale.device import HOST
+from nightingale.nn.steady import Linear
 from nightingale.t3.attention import Alignment, Reading, split_heads
 from nightingale.t3.cache import KVCache
 
@@ -69,10 +70,10 @@ class _Attention(nn.Module):
         super().__init__()
         self.index = index
         self.n_heads = n_heads
-        self.q_proj = nn.Linear(d_model, d_model, bias=False)
-        self.k_proj = nn.Linear(d_model, d_model, bias=False)
-        self.v_proj = nn.Linear(d_model, d_model, bias=False)
-        self.o_proj = nn.Linear(d_model, d_model, bias=False)
+        self.q_proj = Linear(d_model, d_model, bias=False)
+        self.k_proj = Linear(d_model, d_model, bias=False)
+        self.v_proj = Linear(d_model, d_model, bias=False)
+        self.o_proj = Linear(d_model, d_model, bias=False)
 
     def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], reading: Reading) -> Tensor:
         queries = rotate(split_heads(self.q_proj(x), self.n_heads), *rotation)
@@ -84,9 +85,9 @@ class _Attention(nn.Module):
 class _FeedForward(nn.Module):
     def __init__(self, d_model: int, d_ffn: int) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(d_model, d_ffn, bias=False)
-        self.up_proj = nn.Linear(d_model, d_ffn, bias=False)
-        self.down_proj = nn.Linear(d_ffn, d_model, bias=False)
+        self.gate_proj = Linear(d_model, d_ffn, bias=False)
+        self.up_proj = Linear(d_model, d_ffn, bias=False)
+        self.down_proj = Linear(d_ffn, d_model, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from nightingale.core import START_OF_SPEECH, Family, Options, T3Prompt
 from nightingale.errors import OptionError, TextError
 from nightingale.nn.noise import Purpose, exponential
+from nightingale.nn.steady import Linear
 from nightingale.t3.attention import Alignment, Heads
 from nightingale.t3.cache import KVCache
 from nightingale.t3.conditioning import N_QUERIES, SPEAKER_DIM, Conditioner
@@ -75,7 +76,7 @@ class T3(nn.Module):
         self.cond_enc = Conditioner(width, digests=config.is_llama)
         self.text_emb = nn.Embedding(config.n_text, width)
         self.speech_emb = nn.Embedding(config.n_speech, width)
-        self.speech_head = nn.Linear(width, config.n_speech, bias=not config.is_llama)
+        self.speech_head = Linear(width, config.n_speech, bias=not config.is_llama)
         if config.is_llama:
             self.text_pos_emb = _Positions(config.max_text + 2, width)
             self.speech_pos_emb = _Positions(config.max_speech + 4, width)

@@ -1,0 +1,57 @@
+"""Products whose last bits do not depend on how many threads computed them.
+
+The libraries split long sums among threads, and the rounding then tells how many there were. What
+is short they leave whole, so what is long is cut here, always at the same places.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+LINEAR_REACH = 512  # inputs of a sum that stays whole, for MANY positions and more
+MANY = 16
+FEW = 2, 3  # positions in a step of T3: any sum stays whole; for 1, and up to MANY, it depends
+CONV_REACH = 768  # products in one sum ...
+CONV_CHANNELS = 256  # ... and never more channels
+BLOCK = 16  # channels that the libraries like to take at once
+
+
+class Linear(nn.Linear):
+    """`nn.Linear`, the same on one thread and on many."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return linear(x, self.weight, self.bias)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`F.linear` of (..., D) by (D', D), the same on one thread and on many."""
+    flat = x.reshape(-1, weight.shape[1])
+    n_positions = len(flat)
+    if n_positions <= max(FEW):
+        out = F.linear(_at_least(min(FEW), flat), weight, bias)
+    else:
+        first, *rest = _pieces(_at_least(MANY, flat), weight, LINEAR_REACH)
+        out = F.linear(*first, bias)
+        for piece, weights in rest:
+            out += F.linear(piece, weights)
+    return out[:n_positions].view(*x.shape[:-1], -1)
+
+
+def convolve(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, padding: int = 0) -> Tensor:
+    """`F.conv1d` of (B, D, T) by (D', D, n), the same on one thread and on many."""
+    n_channels = min(CONV_CHANNELS, CONV_REACH // weight.shape[-1] // BLOCK * BLOCK)
+    first, *rest = _pieces(x, weight, n_channels)
+    out = F.conv1d(*first, bias, padding=padding)
+    for piece, weights in rest:
+        out += F.conv1d(piece, weights, padding=padding)
+    return out
+
+
+def _pieces(x: Tensor, weight: Tensor, reach: int) -> list[tuple[Tensor, Tensor]]:
+    return list(zip(torch.split(x, reach, 1), torch.split(weight, reach, 1), strict=True))
+
+
+def _at_least(n_positions: int, x: Tensor) -> Tensor:
+    return F.pad(x, (0, 0, 0, n_positions - len(x))) if len(x) < n_positions else x

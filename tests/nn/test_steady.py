@@ -1,0 +1,60 @@
+"""Products that come out the same, to the bit, on one thread and on two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nightingale.nn.steady import Linear, convolve, linear
+
+
+def on_one_and_two_threads(compute: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        one = compute()
+        torch.set_num_threads(2)
+        return one, compute()
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    "shape", [(1024, 256), (2048, 512), (1024, 8194), (513, 80), (80, 256), (320, 128)]
+)
+@pytest.mark.parametrize("n_positions", [1, 2, 3, 4, 8, 11, 15, 16, 37, 100, 250])
+def test_linear_is_the_same_to_the_bit(shape: tuple[int, int], n_positions: int) -> None:
+    n_inputs, n_outputs = shape
+    torch.manual_seed(0)
+    x, weight = torch.randn(1, n_positions, n_inputs), torch.randn(n_outputs, n_inputs)
+    bias = torch.randn(n_outputs)
+    one, two = on_one_and_two_threads(lambda: linear(x, weight, bias))
+    assert torch.equal(one, two)
+    exact = F.linear(x.double(), weight.double(), bias.double())
+    assert (one - exact).abs().max() < 2e-3
+
+
+@pytest.mark.parametrize("n_inputs", [80, 256, 320, 512, 700])
+@pytest.mark.parametrize("length", [10, 24, 45, 64, 250])
+@pytest.mark.parametrize("kernel", [1, 3, 4, 5, 7])
+def test_convolution_is_the_same_to_the_bit(n_inputs: int, length: int, kernel: int) -> None:
+    torch.manual_seed(0)
+    x, weight = torch.randn(1, n_inputs, length), torch.randn(64, n_inputs, kernel)
+    bias = torch.randn(64)
+    one, two = on_one_and_two_threads(lambda: convolve(x, weight, bias, padding=1))
+    assert torch.equal(one, two)
+    exact = F.conv1d(x.double(), weight.double(), bias.double(), padding=1)
+    assert (one - exact).abs().max() < 2e-3
+
+
+def test_linear_keeps_the_shape_of_what_it_reads() -> None:
+    layer = Linear(600, 7)
+    for shape in ((600,), (1, 600), (2, 600), (1, 1, 600), (2, 3, 600), (2, 20, 600)):
+        x = torch.randn(shape)
+        out = layer(x)
+        assert out.shape == (*shape[:-1], 7)
+        assert torch.allclose(out, F.linear(x, layer.weight, layer.bias), atol=1e-4)
