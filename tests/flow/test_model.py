@@ -137,3 +137,26 @@ def test_the_file_of_the_other_decoder_is_refused(
     path = saved(file, tmp_path / "s3gen.safetensors")
     with pytest.raises(LayoutError, match=rf"{complaint} \(decoder.estimator.time_embed_mixer"):
         load_into(Flow(tiny_config(model)), path, prefix="flow.", dead=DEAD_TENSORS)
+
+
+def test_a_window_mask_hides_what_comes_later() -> None:
+    """Frames before the cut come out the same, to rounding, whatever stands behind it."""
+    flow, n_seen = tiny_flow(), 10
+    block = flow.estimator.mid_blocks[0]
+    x, shift = torch.randn(1, 30, 32), torch.randn(32)
+    mask = torch.ones(30, 30, dtype=torch.bool)
+    mask[:n_seen, n_seen:] = False
+    alone = block(x[:, :n_seen], shift)
+    assert torch.allclose(block(x, shift, mask)[:, :n_seen], alone, atol=1e-5)
+    assert not torch.allclose(block(x, shift)[:, :n_seen], alone, atol=1e-3)
+
+
+def test_the_encoder_hides_tokens_behind_its_mask() -> None:
+    encoder, x, n_seen = tiny_flow().encoder, torch.randn(1, 15, 48), 6
+    other = x.clone()
+    other[:, n_seen + 3 :] = 9.0  # beyond the three tokens that a convolution sees anyway
+    mask = torch.ones(15, 15, dtype=torch.bool)
+    mask[:n_seen, n_seen:] = False
+    one, two = (encoder(tokens, mask)[:, : 2 * n_seen] for tokens in (x, other))
+    assert torch.allclose(one, two, atol=1e-5)
+    assert not torch.allclose(encoder(x)[:, : 2 * n_seen], one, atol=1e-3)

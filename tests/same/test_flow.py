@@ -61,8 +61,8 @@ def slow_velocity(model: Estimator, inputs: list[Tensor], start: Tensor, end: Te
         if blocks is model.up_blocks:
             assert skip is not None
             h = torch.cat((h, skip), dim=1)
-        for block in cast("list[nn.ModuleList]", blocks):
-            h = block[1](slow_unit(block[0].state_dict(), h, time).mT).mT
+        for block in cast("list[Any]", blocks):
+            h = block.transform(slow_unit(block[0].state_dict(), h, time).mT).mT
             if blocks is model.down_blocks:
                 skip = h
             if len(block) == 3:

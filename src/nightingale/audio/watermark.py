@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from nightingale.audio.files import resample
 from nightingale.core import SAMPLES_PER_SECOND
 from nightingale.errors import CorruptFileError
-from nightingale.nn.steady import convolve
+from nightingale.nn.steady import Conv
 
 WEIGHTS = Path(__file__).with_name("perth.safetensors")
 
@@ -91,10 +91,10 @@ class MarkNetwork(nn.Module):
 class _Layer(nn.Module):
     def __init__(self, n_in: int, n_out: int, kernel: int) -> None:
         super().__init__()
-        self.conv = nn.Conv1d(n_in, n_out, kernel, padding=kernel // 2)
+        self.conv = Conv(n_in, n_out, kernel, padding=kernel // 2)
 
     def forward(self, x: Tensor) -> Tensor:
-        return convolve(x, self.conv.weight, self.conv.bias, padding=self.conv.kernel_size[0] // 2)
+        return self.conv(x)
 
 
 def to_spectrum(wave: Tensor) -> Tensor:

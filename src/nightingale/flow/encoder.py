@@ -49,11 +49,12 @@ class Encoder(nn.Module):
         self.up_encoders = nn.ModuleList(_Block(config) for _ in range(config.n_up_layers))
         self.after_norm = nn.LayerNorm(width, NORM_EPS)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """`mask`, (T, T), says which token may look (rows) at which (columns); without it, all."""
         x = self.pre_lookahead_layer(self.embed(x))
-        x = _through(self.encoders, x)
+        x = _through(self.encoders, x, mask)
         x = self.up_embed(self.up_layer(x))
-        x = _through(self.up_encoders, x)
+        x = _through(self.up_encoders, x, None if mask is None else frame_mask(mask))
         return self.after_norm(x)
 
 
@@ -99,8 +100,8 @@ class _Block(nn.Module):
         self.norm_mha = nn.LayerNorm(width, BLOCK_NORM_EPS)
         self.norm_ff = nn.LayerNorm(width, BLOCK_NORM_EPS)
 
-    def forward(self, x: Tensor, waves: Tensor) -> Tensor:
-        x = x + self.self_attn(self.norm_mha(x), waves)
+    def forward(self, x: Tensor, waves: Tensor, mask: Tensor | None) -> Tensor:
+        x = x + self.self_attn(self.norm_mha(x), waves, mask)
         return x + self.feed_forward(self.norm_ff(x))
 
 
@@ -122,18 +123,17 @@ class RelativeAttention(nn.Module):
         self.pos_bias_u = nn.Parameter(torch.zeros(n_heads, d_model // n_heads))
         self.pos_bias_v = nn.Parameter(torch.zeros(n_heads, d_model // n_heads))
 
-    def forward(self, x: Tensor, waves: Tensor) -> Tensor:
+    def forward(self, x: Tensor, waves: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B, T, D) and the (2 T, D) of `distance_waves` -> (B, T, D)"""
         queries = self._heads(self.linear_q(x))  # (B, H, T, D/H)
         by_content = queries + self.pos_bias_u[:, None]
         by_distance = (queries + self.pos_bias_v[:, None]) * queries.shape[-1] ** -0.5
         distances = self._heads(self.linear_pos(waves))  # (H, 2 T, D/H)
-        out = F.scaled_dot_product_attention(
-            by_content,
-            self._heads(self.linear_k(x)),
-            self._heads(self.linear_v(x)),
-            attn_mask=align_distances(by_distance @ distances.mT),
-        )
+        scores = align_distances(by_distance @ distances.mT)  # (B, H, T, T)
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -math.inf)
+        keys, values = self._heads(self.linear_k(x)), self._heads(self.linear_v(x))
+        out = F.scaled_dot_product_attention(by_content, keys, values, attn_mask=scores)
         return self.linear_out(out.transpose(1, 2).flatten(2))
 
     def _heads(self, x: Tensor) -> Tensor:
@@ -174,8 +174,15 @@ def align_distances(scores: Tensor) -> Tensor:
     return rows.view(*rows.shape[:-1], n, apart)[..., :n]
 
 
-def _through(blocks: nn.ModuleList, x: Tensor) -> Tensor:
+def frame_mask(mask: Tensor) -> Tensor:
+    """Who may look at whom, (T, T) by token -> (2 T, 2 T) by frame."""
+    for dim in (0, 1):
+        mask = mask.repeat_interleave(FRAMES_PER_TOKEN, dim)
+    return mask
+
+
+def _through(blocks: nn.ModuleList, x: Tensor, mask: Tensor | None) -> Tensor:
     waves = distance_waves(x.shape[1], x.shape[2]).to(x)
     for block in blocks:
-        x = block(x, waves)
+        x = block(x, waves, mask)
     return x

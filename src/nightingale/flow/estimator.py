@@ -128,11 +128,14 @@ class _Block(nn.ModuleList):
     def unit(self) -> Unit:
         return cast(Unit, self[0])
 
-    def forward(self, x: Tensor, shift: Tensor) -> Tensor:
-        return self.transform(self.unit(x, shift))
+    def forward(self, x: Tensor, shift: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.transform(self.unit(x, shift), mask)
 
-    def transform(self, x: Tensor) -> Tensor:
-        return self[1](x)
+    def transform(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """`mask` says who may look (rows) at whom (columns); without it, everybody at everybody."""
+        for transformer in cast(nn.Sequential, self[1]):
+            x = transformer(x, mask)
+        return x
 
     def end(self, x: Tensor) -> Tensor:
         return self[2](x)
@@ -183,8 +186,8 @@ class _Transformer(nn.Module):
         self.norm3 = nn.LayerNorm(width, NORM_EPS)
         self.ff = _FeedForward(width, d_ffn)
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.attn1(self.norm1(x))
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        x = x + self.attn1(self.norm1(x), mask)
         return x + self.ff(self.norm3(x))
 
 
@@ -197,12 +200,12 @@ class _Attention(nn.Module):
         self.to_v = Linear(width, n_heads * d_head, bias=False)
         self.to_out = nn.Sequential(Linear(n_heads * d_head, width))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         queries, keys, values = (
             project(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
             for project in (self.to_q, self.to_k, self.to_v)
         )
-        out = F.scaled_dot_product_attention(queries, keys, values)
+        out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
         return self.to_out(out.transpose(1, 2).flatten(2))
 
 

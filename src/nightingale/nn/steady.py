@@ -39,13 +39,25 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return out[:n_positions].view(*x.shape[:-1], -1)
 
 
-def convolve(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, padding: int = 0) -> Tensor:
+class Conv(nn.Conv1d):
+    """`nn.Conv1d` with a fixed padding and no stride, the same on one thread and on many."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert self.stride == (1,)
+        padding, dilation = self.padding[0], self.dilation[0]
+        assert isinstance(padding, int)
+        return convolve(x, self.weight, self.bias, padding=padding, dilation=dilation)
+
+
+def convolve(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, padding: int = 0, dilation: int = 1
+) -> Tensor:
     """`F.conv1d` of (B, D, T) by (D', D, n), the same on one thread and on many."""
     n_channels = min(CONV_CHANNELS, CONV_REACH // weight.shape[-1] // BLOCK * BLOCK)
     first, *rest = _pieces(x, weight, n_channels)
-    out = F.conv1d(*first, bias, padding=padding)
+    out = F.conv1d(*first, bias, padding=padding, dilation=dilation)
     for piece, weights in rest:
-        out += F.conv1d(piece, weights, padding=padding)
+        out += F.conv1d(piece, weights, padding=padding, dilation=dilation)
     return out
 
 

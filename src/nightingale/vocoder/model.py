@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from nightingale.core import SAMPLES_PER_FRAME
 from nightingale.errors import RequestError
+from nightingale.nn.steady import Conv
 from nightingale.vocoder.source import Source, SourceState, draw_noise
 from nightingale.vocoder.stft import HOP, N_BINS, N_CHANNELS, istft, stft
 
@@ -61,7 +62,7 @@ class Vocoder(nn.Module):
         widths = [width >> (stage + 1) for stage in range(n_stages)]
         self.f0_predictor = _F0Predictor(config.n_mels, config.n_f0_channels)
         self.m_source = Source(config.n_harmonics)
-        self.conv_pre = nn.Conv1d(config.n_mels, width, 7, padding=3)
+        self.conv_pre = Conv(config.n_mels, width, 7, padding=3)
         self.ups = nn.ModuleList(
             _Upsampling(out, kernel, factor)
             for out, (factor, kernel) in zip(widths, config.stages, strict=True)
@@ -79,7 +80,7 @@ class Vocoder(nn.Module):
             for out in widths
             for kernel in config.kernels
         )
-        self.conv_post = nn.Conv1d(widths[-1], N_CHANNELS, 7, padding=3)
+        self.conv_post = Conv(widths[-1], N_CHANNELS, 7, padding=3)
 
     @torch.inference_mode()
     def vocode(self, mel: Tensor, seed: int) -> Tensor:
@@ -107,15 +108,19 @@ class Vocoder(nn.Module):
                 f"the source is {list(source.shape)}, but {mel.shape[1]} frames of mel need "
                 f"[{mel.shape[1] * SAMPLES_PER_FRAME}]: cut both at the same frames"
             )
-        hum = stft(source[None])  # (1, 18, M * 120 + 1)
-        x = self.conv_pre(mel[None])  # (1, D, M)
+        return self.shape(mel[None], source[None])[0]
+
+    def shape(self, mel: Tensor, source: Tensor) -> Tensor:
+        """The same for several at once, (B, 80, M) and (B, M * 480) -> (B, M * 480)."""
+        hum = stft(source)  # (B, 18, M * 120 + 1)
+        x = self.conv_pre(mel)  # (B, D, M)
         for stage in range(len(self.ups)):
             x = self._stage(stage, x, hum)
-        x = self.conv_post(F.leaky_relu(x, LAST_SLOPE))  # (1, 18, M * 120 + 1)
+        x = self.conv_post(F.leaky_relu(x, LAST_SLOPE))  # (B, 18, M * 120 + 1)
         magnitude = x[:, :N_BINS].exp().clamp(max=MAX_MAGNITUDE)
         phase = x[:, N_BINS:].sin()
         spectrum = torch.cat((magnitude * phase.cos(), magnitude * phase.sin()), dim=1)
-        return istft(spectrum)[0].clamp(-LIMIT, LIMIT)
+        return istft(spectrum).clamp(-LIMIT, LIMIT)
 
     def _stage(self, stage: int, x: Tensor, hum: Tensor) -> Tensor:
         x = self.ups[stage](F.leaky_relu(x, SLOPE))
@@ -140,7 +145,7 @@ class _F0Predictor(nn.Module):
         widths = [n_mels] + [n_channels] * 5
         layers: list[nn.Module] = []
         for before, after in itertools.pairwise(widths):
-            layers += [nn.Conv1d(before, after, 3, padding=1), nn.ELU()]
+            layers += [Conv(before, after, 3, padding=1), nn.ELU()]
         self.condnet = nn.Sequential(*layers)
         self.classifier = nn.Linear(n_channels, 1)
 
@@ -155,11 +160,11 @@ class _ResidualBlock(nn.Module):
     def __init__(self, n_channels: int, kernel: int, dilations: tuple[int, ...]) -> None:
         super().__init__()
         self.convs1 = nn.ModuleList(
-            nn.Conv1d(n_channels, n_channels, kernel, dilation=wide, padding=kernel // 2 * wide)
+            Conv(n_channels, n_channels, kernel, dilation=wide, padding=kernel // 2 * wide)
             for wide in dilations
         )
         self.convs2 = nn.ModuleList(
-            nn.Conv1d(n_channels, n_channels, kernel, padding=kernel // 2) for _ in dilations
+            Conv(n_channels, n_channels, kernel, padding=kernel // 2) for _ in dilations
         )
         self.activations1 = nn.ModuleList(_Snake(n_channels) for _ in dilations)
         self.activations2 = nn.ModuleList(_Snake(n_channels) for _ in dilations)
