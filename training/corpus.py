@@ -1,0 +1,188 @@
+"""The teachers' speech as training reads it: utterances by voice, their samples and features.
+
+An utterance is cut to whole tokens, 960 samples each, so that tokens, frames and samples line up.
+Features are computed once and kept beside the samples.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nightingale.audio.mel import flow_mel, token_log_mel
+from nightingale.audio.resample import resample
+from nightingale.core import SAMPLES_PER_TOKEN
+from training.work import work
+
+CORPUS = work() / "corpus"
+FEATURES = work() / "features"
+HELD_OUT_VOICES = "af_sarah", "held_mix"
+MIN_TOKENS, MAX_TOKENS = 12, 300
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """One sentence of one voice; `start` counts samples in the voice's file."""
+
+    voice: str
+    id: str
+    text: str
+    phonemes: str
+    split: str
+    start: int
+    n_tokens: int
+
+    def samples(self) -> NDArray[np.float32]:
+        """(n_tokens * 960,) at 24 kHz"""
+        file = np.memmap(CORPUS / f"{self.voice}.pcm", np.int16, "r")
+        n = self.n_tokens * SAMPLES_PER_TOKEN
+        return file[self.start : self.start + n].astype(np.float32) / 32768
+
+    def speech(self) -> Tensor:
+        """(n_tokens * 640,) at 16 kHz"""
+        return resample(torch.from_numpy(self.samples()), 24_000, 16_000)
+
+
+def voices() -> list[str]:
+    return sorted(path.stem for path in CORPUS.glob("*.jsonl"))
+
+
+def read(voice: str) -> list[Utterance]:
+    """All utterances of a voice, in the order they were spoken."""
+    found = []
+    for line in (CORPUS / f"{voice}.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        n_tokens = row["n_samples"] // SAMPLES_PER_TOKEN
+        if MIN_TOKENS <= n_tokens <= MAX_TOKENS:
+            found.append(
+                Utterance(
+                    voice, str(row["id"]), row["text"], row["phonemes"], row["split"],
+                    row["start"], n_tokens,
+                )
+            )  # fmt: skip
+    return found
+
+
+def training_set() -> list[Utterance]:
+    """What may be learned from: nothing held out, neither sentence nor voice."""
+    known = [voice for voice in voices() if voice not in HELD_OUT_VOICES]
+    return [u for voice in known for u in read(voice) if u.split == "train"]
+
+
+def evenly(utterances: list[Utterance]) -> list[Utterance]:
+    """All of the rarer voices, and of the first as many as of all of those, or a third of it."""
+    rest = [u for u in utterances if u.voice != "heart"]
+    heart = [u for u in utterances if u.voice == "heart"]
+    return rest + heart[: max(len(rest), len(heart) // 3)]
+
+
+def batches_of_equal_length(
+    utterances: list[Utterance], n_tokens: int, seed: int
+) -> Iterator[list[Utterance]]:
+    """For ever: batches without padding, of about `n_tokens` tokens in all."""
+    by_length: dict[int, list[Utterance]] = {}
+    for utterance in utterances:
+        by_length.setdefault(utterance.n_tokens, []).append(utterance)
+    random = np.random.default_rng(seed)
+    while True:
+        batches = []
+        for length, group in by_length.items():
+            order = random.permutation(len(group))
+            size = max(1, n_tokens // length)
+            batches += [
+                [group[i] for i in order[at : at + size]] for at in range(0, len(group), size)
+            ]
+        for index in random.permutation(len(batches)):
+            yield batches[index]
+
+
+class Features:
+    """Arrays of one kind, one row a frame, of all utterances of a voice; made when first needed."""
+
+    def __init__(self, kind: str, per_token: int, n_values: int) -> None:
+        self.kind, self.per_token, self.n_values = kind, per_token, n_values
+        self._open: dict[str, tuple[NDArray[np.float16], dict[str, int]]] = {}
+
+    def of(self, utterance: Utterance) -> NDArray[np.float16]:
+        """(n_tokens * per_token, n_values)"""
+        if utterance.voice not in self._open:
+            self._open[utterance.voice] = self._load(utterance.voice)
+        array, rows = self._open[utterance.voice]
+        start = rows[utterance.id]
+        return array[start : start + utterance.n_tokens * self.per_token]
+
+    def has(self, utterance: Utterance) -> bool:
+        if utterance.voice not in self._open:
+            self._open[utterance.voice] = self._load(utterance.voice)
+        return utterance.id in self._open[utterance.voice][1]
+
+    def _load(self, voice: str) -> tuple[NDArray[np.float16], dict[str, int]]:
+        file = FEATURES / self.kind / f"{voice}.npy"
+        index = file.with_suffix(".json")
+        rows: dict[str, int] = json.loads(index.read_text())
+        return np.load(file, mmap_mode="r"), rows
+
+
+FLOW_MEL = Features("flow_mel", 2, 80)
+TOKEN_MEL = Features("token_mel", 4, 128)
+PITCH = Features("pitch", 2, 1)
+
+
+def _flow_mel(utterance: Utterance) -> NDArray[np.float16]:
+    return flow_mel(torch.from_numpy(utterance.samples())).numpy().astype(np.float16)
+
+
+def _token_mel(utterance: Utterance) -> NDArray[np.float16]:
+    return token_log_mel(utterance.speech()).T.numpy().astype(np.float16)
+
+
+def _pitch(utterance: Utterance) -> NDArray[np.float16]:
+    """In Hz at the middle of every frame, 0 where unvoiced."""
+    import pyworld
+
+    samples = utterance.samples().astype(np.float64)
+    rough, times = pyworld.dio(samples, 24_000, f0_floor=60, f0_ceil=500, frame_period=10)
+    fine = pyworld.stonemask(samples, rough, times, 24_000)
+    return fine[1::2][: 2 * utterance.n_tokens, None].astype(np.float16)
+
+
+MAKERS = {"flow_mel": _flow_mel, "token_mel": _token_mel, "pitch": _pitch}
+
+
+def make(kind: str, voice: str, limit: int | None = None) -> Path:
+    """Compute one kind of features of a voice (of its first utterances), unless they are there."""
+    torch.set_num_threads(1)
+    file = FEATURES / kind / f"{voice}.npy"
+    index = file.with_suffix(".json")
+    utterances = read(voice)[:limit]
+    if index.is_file() and len(json.loads(index.read_text())) >= len(utterances):
+        return file
+    file.parent.mkdir(parents=True, exist_ok=True)
+    rows, arrays, at = {}, [], 0
+    for utterance in utterances:
+        rows[utterance.id] = at
+        arrays.append(MAKERS[kind](utterance))
+        at += len(arrays[-1])
+    np.save(file, np.concatenate(arrays))
+    index.write_text(json.dumps(rows))
+    return file
+
+
+def main() -> None:
+    """All features of all voices."""
+    jobs = [(kind, voice) for kind in MAKERS for voice in voices()]
+    with ProcessPoolExecutor(2) as pool:
+        for file in pool.map(make, *zip(*jobs, strict=True)):
+            print(file)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""The flow, small: from tokens and a voice to mel frames, and its student that takes two steps.
+
+Batches are pieces of one length out of each voice's speech laid end to end, so nothing is padded.
+Half of them see everything, half through the windows that streaming will have.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import typer
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nightingale.flow.encoder import EncoderConfig, frame_mask
+from nightingale.flow.estimator import Estimator, EstimatorConfig
+from nightingale.flow.model import Flow, FlowConfig
+from training import corpus, speakers
+from training.corpus import FLOW_MEL
+from training.loop import Losses, Plan, load_mean, train
+from training.tokenizer import tokens_by_voice
+from training.work import work
+
+ENCODER = EncoderConfig(d_model=128, n_heads=2, d_ffn=384, n_layers=2, n_up_layers=1)
+SIZES = {"d_model": 128, "n_heads": 4, "d_head": 32, "d_ffn": 384, "d_time": 128}
+ESTIMATOR = EstimatorConfig(**SIZES, n_mid_blocks=4, n_transformers=1)
+MEANFLOW = EstimatorConfig(**SIZES, n_mid_blocks=4, n_transformers=1, meanflow=True)
+FOLDER = work() / "flow"
+MEANFLOW_FOLDER = work() / "meanflow"
+LENGTHS = (48, 96, 160, 256)  # tokens
+DROP = 0.2  # rows that learn to speak without being told anything, for guidance
+
+
+def config(estimator: EstimatorConfig = ESTIMATOR) -> FlowConfig:
+    return FlowConfig(ENCODER, estimator, d_xvector=speakers.D_XVECTOR)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    tokens: Tensor  # (B, T)
+    mel: Tensor  # (B, 2 T, 80)
+    xvector: Tensor  # (B, 256)
+    n_prompt: int  # tokens at the beginning whose mel is known
+    mask: Tensor | None  # (T, T)
+
+
+class Speech:
+    """Each voice's tokens and frames, laid end to end in a random order."""
+
+    def __init__(self) -> None:
+        tokens = tokens_by_voice()
+        self._tokens: dict[str, NDArray[np.int64]] = {}
+        self._mel: dict[str, NDArray[np.float16]] = {}
+        random = np.random.default_rng(5)
+        by_voice: dict[str, list[corpus.Utterance]] = {}
+        for utterance in corpus.training_set():
+            by_voice.setdefault(utterance.voice, []).append(utterance)
+        for voice, utterances in by_voice.items():
+            known = [u for u in utterances if u.id in tokens.get(voice, {})]
+            order = [known[i] for i in random.permutation(len(known))][:4000]
+            if order:
+                self._tokens[voice] = np.concatenate([tokens[voice][u.id] for u in order])
+                self._mel[voice] = np.concatenate([FLOW_MEL.of(u) for u in order])
+        self._xvectors = speakers.targets_by_voice()
+        self._rest = sorted(set(self._tokens) - {"heart"})
+
+    def batch(self, step: int, n_tokens: int) -> Batch:
+        random = np.random.default_rng((7, step))
+        length = int(random.choice(LENGTHS))
+        rows = []
+        for _ in range(max(1, n_tokens // length)):
+            voice = (
+                "heart" if random.random() < 0.3 or not self._rest else random.choice(self._rest)
+            )
+            tokens, vectors = self._tokens[voice], self._xvectors[voice]
+            at = int(random.integers(len(tokens) - length))
+            mel = self._mel[voice][2 * at : 2 * (at + length)]
+            rows.append((tokens[at : at + length], mel, vectors[random.integers(len(vectors))]))
+        n_prompt = 0 if random.random() < 0.25 else int(length * random.uniform(0.1, 0.6))
+        mask = None if random.random() < 0.5 else window_mask(length, n_prompt, random)
+        columns = [torch.from_numpy(np.stack(column)) for column in zip(*rows, strict=True)]
+        return Batch(columns[0].long(), columns[1].float(), columns[2].float(), n_prompt, mask)
+
+
+def window_mask(n_tokens: int, n_prompt: int, random: np.random.Generator) -> Tensor:
+    """The prompt sees itself; a window sees the prompt, itself and the windows before it."""
+    size = int(random.integers(6, 26))
+    number = torch.arange(n_tokens).sub(n_prompt).div(size, rounding_mode="floor").clamp(min=-1)
+    number[:n_prompt] = -1
+    mask = number[None, :] <= number[:, None]
+    if random.random() < 0.5:  # what is far behind is out of sight
+        reach = int(random.integers(1, 4))
+        mask &= (number[None, :] >= number[:, None] - reach) | (number[None, :] == -1)
+    return mask
+
+
+def velocity(
+    estimator: Estimator, x: Tensor, known: Tensor, start: Tensor, end: Tensor, mask: Tensor | None
+) -> Tensor:
+    """What `Estimator.forward` computes, for rows with times of their own; known is (B, M, 240)."""
+    shifts = estimator.shifts(start, end).unsqueeze(2).unbind(1)  # (B, 1, D) each
+    first, last = estimator.down_blocks[0], estimator.up_blocks[0]
+    skip = first(torch.cat((x, known), dim=-1), shifts[0], mask)
+    h = first.end(skip)
+    for block, shift in zip(estimator.mid_blocks, shifts[1:-1], strict=True):
+        h = block(h, shift, mask)
+    h = last.end(last(torch.cat((h, skip), dim=-1), shifts[-1], mask))
+    final = estimator.final_proj
+    return F.linear(estimator.final_block(h), final.weight[..., 0], final.bias)
+
+
+def know(flow: Flow, batch: Batch) -> tuple[Tensor, Tensor]:
+    """mu, (B, M, 80), and all that the estimator is told, (B, M, 240)."""
+    mu = flow.encoder_proj(flow.encoder(flow.input_embedding(batch.tokens), batch.mask))
+    speaker = flow.spk_embed_affine_layer(F.normalize(batch.xvector, dim=1))
+    cond = batch.mel.clone()
+    cond[:, 2 * batch.n_prompt :] = 0
+    return mu, torch.cat((mu, speaker[:, None].expand_as(mu), cond), dim=-1)
+
+
+def losses(flow: Flow, batch: Batch) -> Losses:
+    mu, known = know(flow, batch)
+    n = len(mu)
+    known = known * (torch.rand(n) >= DROP)[:, None, None]
+    time = 1 - torch.cos(torch.rand(n) * math.pi / 2)
+    noise = torch.randn_like(batch.mel)
+    x = torch.lerp(noise, batch.mel, time[:, None, None])
+    mask = None if batch.mask is None else frame_mask(batch.mask)
+    guess = velocity(flow.estimator, x, known, time, time, mask)
+    flow_loss = F.mse_loss(guess, batch.mel - noise)
+    prior = F.l1_loss(mu, batch.mel)
+    return {"loss": flow_loss + 0.3 * prior, "flow": flow_loss, "prior": prior}
+
+
+def main(
+    n_steps: int = 8000, minutes: float | None = None, threads: int = 1, n_tokens: int = 1000
+) -> None:
+    torch.set_num_threads(threads)
+    flow, speech = Flow(config()), Speech()
+    plan = Plan(n_steps, rate=1e-3)
+    train(flow, lambda step: losses(flow, speech.batch(step, n_tokens)), plan, FOLDER, minutes)
+
+
+def load(folder: str = "flow") -> Flow:
+    flow = Flow(config(MEANFLOW if folder == "meanflow" else ESTIMATOR))
+    load_mean(flow, work() / folder)
+    return flow
+
+
+def teach_meanflow(
+    n_steps: int = 3000, minutes: float | None = None, threads: int = 1, n_tokens: int = 500
+) -> None:
+    """The student learns where the teacher's ten guided steps lead, half by half."""
+    torch.set_num_threads(threads)
+    teacher, speech, student = load(), Speech(), Flow(config(MEANFLOW))
+    student.load_state_dict(teacher.state_dict(), strict=False)
+    mixer = student.estimator.time_embed_mixer
+    assert mixer is not None
+    with torch.no_grad():  # begins as if there were only the start
+        mixer.weight.copy_(torch.eye(*mixer.weight.shape))
+    for part in (student.input_embedding, student.encoder, student.encoder_proj):
+        part.requires_grad_(False)  # shared with the teacher
+    student.spk_embed_affine_layer.requires_grad_(False)
+
+    def losses_of(step: int) -> Losses:
+        batch = speech.batch(step, n_tokens)
+        mask = None if batch.mask is None else frame_mask(batch.mask)
+        with torch.no_grad():
+            _, known = know(teacher, batch)
+            points = follow(teacher.estimator, torch.randn_like(batch.mel), known, mask)
+        half = torch.full((len(known),), 0.5)
+        zero, one = torch.zeros_like(half), torch.ones_like(half)
+        first = velocity(student.estimator, points[0], known, zero, half, mask)
+        x = points[0] + 0.5 * first if step % 2 else points[1]  # its own halfway point, or his
+        second = velocity(student.estimator, x.detach(), known, half, one, mask)
+        a = F.mse_loss(first, 2 * (points[1] - points[0]))
+        b = F.mse_loss(x.detach() + 0.5 * second, points[2])
+        return {"loss": a + 4 * b, "first": a, "second": b}
+
+    train(student, losses_of, Plan(n_steps, rate=5e-4), MEANFLOW_FOLDER, minutes)
+
+
+def follow(
+    estimator: Estimator, x: Tensor, known: Tensor, mask: Tensor | None, n_half: int = 5
+) -> list[Tensor]:
+    """Guided steps from noise to speech: their beginning, middle and end, (B, M, 80) each."""
+    points, guidance, rows = [x], 0.7, len(x)
+    both = torch.cat((known, torch.zeros_like(known)))
+    # Halfway in time, which the cosine's steps would pass by: half of them on either side.
+    first = 1 - torch.cos(torch.linspace(0, math.pi / 3, n_half + 1))
+    second = 1 - torch.cos(torch.linspace(math.pi / 3, math.pi / 2, n_half + 1))
+    for times in (first, second):
+        for now, then in itertools.pairwise(times):
+            when = now.expand(2 * rows)
+            told, untold = velocity(estimator, torch.cat((x, x)), both, when, when, mask).chunk(2)
+            x = x + (then - now) * ((1 + guidance) * told - guidance * untold)
+        points.append(x)
+    return points
+
+
+if __name__ == "__main__":
+    app = typer.Typer()
+    app.command("train")(main)
+    app.command("meanflow")(teach_meanflow)
+    app()

@@ -1,0 +1,166 @@
+"""One loop for every network that is trained here: resumes, shows its progress, draws its losses.
+
+A step draws its own batch by its number, so a run that was cut short goes on as if it had not been.
+Knows nothing of speech.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+Losses = dict[str, Tensor]  # the first one is what is minimised
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How long and how fast."""
+
+    n_steps: int
+    rate: float = 1e-3
+    warmup: int = 300
+    floor: float = 0.02  # of the rate, at the end of its cosine
+    clip: float = 1.0
+    average: float = 0.999  # weights that are kept are a running mean of this memory
+    decay: float = 0.01
+    every: int = 500  # steps between checkpoints
+    bf16: bool = False
+
+    def rate_at(self, step: int) -> float:
+        if step < self.warmup:
+            return self.rate * (step + 1) / self.warmup
+        done = (step - self.warmup) / max(1, self.n_steps - self.warmup)
+        return self.rate * (self.floor + (1 - self.floor) * (1 + math.cos(math.pi * done)) / 2)
+
+
+def train(
+    net: nn.Module,
+    losses: Callable[[int], Losses],
+    plan: Plan,
+    folder: Path,
+    minutes: float | None = None,
+) -> bool:
+    """Go on from the last checkpoint; whether the plan was completed. The mean is kept in `net`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    optimizer = torch.optim.AdamW(
+        net.parameters(), lr=plan.rate, betas=(0.9, 0.98), weight_decay=plan.decay
+    )
+    mean = {name: tensor.detach().clone() for name, tensor in net.state_dict().items()}
+    first = _resume(folder, net, optimizer, mean)
+    until = None if minutes is None else time.monotonic() + 60 * minutes
+    step = first
+    columns = "{task.description}", BarColumn(), "{task.completed}/{task.total}"
+    with (
+        Progress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[shown]}")) as bar,
+        (folder / "losses.jsonl").open("a") as log,
+    ):
+        task = bar.add_task(folder.name, total=plan.n_steps, completed=first, shown="")
+        for step in range(first, plan.n_steps):
+            for group in optimizer.param_groups:
+                group["lr"] = plan.rate_at(step)
+            values = _step(net, losses, plan, optimizer, step)
+            _remember(mean, net, min(plan.average, (1 + step) / (10 + step)))
+            if step % 20 == 0:
+                shown = {name: round(float(value), 4) for name, value in values.items()}
+                log.write(json.dumps({"step": step, **shown}) + "\n")
+                log.flush()
+                bar.update(
+                    task, completed=step + 1, shown=" ".join(f"{k} {v}" for k, v in shown.items())
+                )
+            is_over = until is not None and time.monotonic() > until
+            if (step + 1) % plan.every == 0 or step + 1 == plan.n_steps or is_over:
+                _keep(folder, net, optimizer, mean, step + 1)
+            if is_over:
+                break
+    draw(folder)
+    net.load_state_dict(mean)
+    return step + 1 >= plan.n_steps
+
+
+def load_mean(net: nn.Module, folder: Path) -> nn.Module:
+    """The weights that training kept, ready for use."""
+    net.load_state_dict(load_file(folder / "mean.safetensors"))
+    return net.eval().requires_grad_(False)
+
+
+def _step(
+    net: nn.Module,
+    losses: Callable[[int], Losses],
+    plan: Plan,
+    optimizer: torch.optim.Optimizer,
+    step: int,
+) -> Losses:
+    torch.manual_seed(step)
+    with torch.autocast("cpu", torch.bfloat16, enabled=plan.bf16):
+        values = losses(step)
+    optimizer.zero_grad(set_to_none=True)
+    next(iter(values.values())).backward()
+    norm = nn.utils.clip_grad_norm_(net.parameters(), plan.clip)
+    if norm.isfinite():
+        optimizer.step()
+    return {name: value.detach() for name, value in values.items()} | {"norm": norm}
+
+
+@torch.no_grad()
+def _remember(mean: dict[str, Tensor], net: nn.Module, memory: float) -> None:
+    state = net.state_dict()
+    floating = [name for name, tensor in mean.items() if tensor.is_floating_point()]
+    torch._foreach_lerp_([mean[n] for n in floating], [state[n] for n in floating], 1 - memory)
+
+
+def _keep(
+    folder: Path,
+    net: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    mean: dict[str, Tensor],
+    step: int,
+) -> None:
+    state = {
+        "net": net.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "step": step,
+        "mean": mean,
+    }
+    torch.save(state, folder / "last.tmp")
+    (folder / "last.tmp").rename(folder / "last.pt")
+    save_file({k: v.contiguous() for k, v in mean.items()}, folder / "mean.safetensors")
+
+
+def _resume(
+    folder: Path, net: nn.Module, optimizer: torch.optim.Optimizer, mean: dict[str, Tensor]
+) -> int:
+    if not (folder / "last.pt").is_file():
+        return 0
+    state = torch.load(folder / "last.pt", weights_only=True)
+    net.load_state_dict(state["net"])
+    optimizer.load_state_dict(state["optimizer"])
+    mean.update(state["mean"])
+    return int(state["step"])
+
+
+def draw(folder: Path) -> None:
+    """The losses as a picture."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rows = [json.loads(line) for line in (folder / "losses.jsonl").read_text().splitlines()]
+    names = [name for name in rows[-1] if name != "step"]
+    figure, axes = pyplot.subplots(1, len(names), figsize=(4 * len(names), 3), squeeze=False)
+    for axis, name in zip(axes[0], names, strict=True):
+        axis.plot([row["step"] for row in rows], [row.get(name) for row in rows], linewidth=0.7)
+        axis.set_title(name)
+        axis.set_xlabel("step")
+    figure.tight_layout()
+    figure.savefig(folder / "losses.png", dpi=90)
+    pyplot.close(figure)

@@ -1,0 +1,200 @@
+"""Let the teachers speak: `python -m training.speak heart kokoro`. Resumes where it ended.
+
+Writes work()/corpus/VOICE.pcm and VOICE.jsonl (see training.clips). Every voice is synthetic. Knows
+nothing of features or training.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from rich.console import Console
+
+from training.clips import BadClipError, Corpus, count_phonemes, tidy
+from training.texts import SEED, Text, read
+from training.work import work
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Samples = NDArray[np.float32]
+
+_ROUND_S = 30.0  # each voice speaks so long before the next one does
+N_HELD_OUT = 12  # held-out sentences of each Kokoro voice
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """A Kokoro voice: one style table or the mean of two, and how long it speaks."""
+
+    styles: tuple[str, ...]
+    minutes: float
+    held_out: bool = False
+
+
+_NAMES = (
+    "af_bella",
+    "am_michael",
+    "bf_emma",
+    "bm_george",
+    "am_fenrir",
+    "af_kore",
+    "am_puck",
+    "af_aoede",
+)
+CAST = {
+    **{name: Cast((name,), 10) for name in _NAMES},
+    "mix_a": Cast(("af_nova", "bf_isabella"), 5),
+    "mix_b": Cast(("am_eric", "bm_lewis"), 5),
+    "mix_c": Cast(("af_jessica", "am_liam"), 5),
+    "af_sarah": Cast(("af_sarah",), 3, held_out=True),
+    "held_mix": Cast(("am_onyx", "bm_fable"), 3, held_out=True),
+}
+
+
+class Teacher(Protocol):
+    """Text to phonemes to samples."""
+
+    def phonemes(self, text: str) -> str: ...
+    def speak(self, phonemes: str) -> Samples: ...
+
+
+def record(teacher: Teacher, corpus: Corpus, text: Text, split: str) -> None:
+    """Speak one text into the corpus; BadClipError if it came out wrong."""
+    phonemes = teacher.phonemes(text.text)
+    samples = tidy(teacher.speak(phonemes), count_phonemes(phonemes))
+    corpus.add(text.id, text.text, phonemes, samples, split)
+
+
+class Heart:
+    """hibari: one fast voice, af_heart of Kokoro in small."""
+
+    def __init__(self, assets: Path) -> None:
+        from hibari import Hibari
+
+        self._hibari = Hibari(model=str(assets / "hibari" / "hibari.onnx"))
+
+    def phonemes(self, text: str) -> str:
+        return " ".join(self._hibari.phonemize(text))
+
+    def speak(self, phonemes: str) -> Samples:
+        seed = zlib.crc32(phonemes.encode())
+        return np.asarray(self._hibari.from_phonemes(phonemes, seed=seed), np.float32)
+
+
+class Kokoro:
+    """One voice of Kokoro; the session is shared between voices."""
+
+    def __init__(self, assets: Path, voice: str, session: Any, g2p: Any) -> None:
+        folder = assets / "kokoro"
+        tables = [
+            np.fromfile(folder / "voices" / f"{s}.bin", np.float32) for s in CAST[voice].styles
+        ]
+        self._styles = np.mean([table.reshape(-1, 256) for table in tables], axis=0)
+        self._vocab = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+        self._session, self._g2p = session, g2p
+
+    def phonemes(self, text: str) -> str:
+        return str(self._g2p(text))
+
+    def speak(self, phonemes: str) -> Samples:
+        ids = [self._vocab[sound] for sound in phonemes if sound in self._vocab]
+        feed = {
+            "input_ids": np.array([[0, *ids, 0]], np.int64),
+            "style": self._styles[len(ids) - 1][None].astype(np.float32),
+            "speed": np.ones(1, np.float32),
+        }
+        return np.ravel(self._session(feed)).astype(np.float32)
+
+
+def script(voice: str, texts: list[Text]) -> Iterator[tuple[Text, str]]:
+    """What a Kokoro voice says: its own part of the training texts, early on some held-out ones."""
+    rng = random.Random(f"{SEED} {voice}")
+    held = rng.sample([text for text in texts if text.split == "held_out"], N_HELD_OUT)
+    train = [text for text in texts if text.split == "train" and text.kind != "drill"]
+    own = train[list(CAST).index(voice) :: len(CAST)]  # they are in random order already
+    for i, text in enumerate(own):
+        if held and i % 4 == 3:
+            yield held.pop(), "held_out"
+        yield text, "held_out" if CAST[voice].held_out else "train"
+
+
+def heart(texts: list[Text], root: Path, console: Console) -> None:
+    """All texts by the fast voice."""
+    corpus = Corpus(root / "corpus", "heart")
+    teacher = Heart(root / "assets")
+    done = {u.id for u in corpus.utterances}
+    bad: Counter[str] = Counter()
+    for i, text in enumerate(texts):
+        if text.id in done:
+            continue
+        try:
+            record(teacher, corpus, text, text.split)
+        except BadClipError as reason:
+            bad[str(reason)] += 1
+        if i % 500 == 0:
+            console.print(
+                f"{time.strftime('%T')} heart {i}/{len(texts)} {corpus.seconds / 3600:.2f} h"
+            )
+    n_clips, hours = len(corpus.utterances), corpus.seconds / 3600
+    console.print(f"heart: {n_clips} clips, {hours:.2f} h, left out {dict(bad)}")
+
+
+def kokoro(texts: list[Text], root: Path, console: Console) -> None:
+    """Every voice of the cast in turns: at any time all have the same part of their minutes."""
+    from hibari.g2p import G2P
+
+    run = _session(root / "assets" / "kokoro" / "kokoro-fp32.onnx")
+    accents = {british: G2P(british=british) for british in (False, True)}
+    bad: Counter[str] = Counter()
+    stages = []
+    for voice, cast in CAST.items():
+        corpus = Corpus(root / "corpus", voice)
+        done = {u.id for u in corpus.utterances}
+        lines = (line for line in script(voice, texts) if line[0].id not in done)
+        teacher = Kokoro(root / "assets", voice, run, accents[voice.startswith("b")])
+        stages.append((voice, cast, corpus, teacher, lines))
+    n_rounds = round(max(cast.minutes for cast in CAST.values()) * 60 / _ROUND_S)
+    for turn in range(1, n_rounds + 1):
+        for voice, cast, corpus, teacher, lines in stages:
+            while corpus.seconds < cast.minutes * 60 * turn / n_rounds:
+                text, split = next(lines)
+                try:
+                    record(teacher, corpus, text, split)
+                except BadClipError as reason:
+                    bad[f"{voice} {reason}"] += 1
+        minutes = sum(corpus.seconds for _, _, corpus, _, _ in stages) / 60
+        now = f"{time.strftime('%T')} kokoro turn {turn}/{n_rounds}"
+        console.print(f"{now} {minutes:.1f} min, left out {dict(bad)}")
+
+
+def _session(file: Path) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    return lambda feed: session.run(None, feed)[0]
+
+
+def main(names: list[str]) -> None:
+    choices = {"heart": heart, "kokoro": kokoro}
+    if not names or set(names) - set(choices):
+        raise SystemExit(f"say which: python -m training.speak {' '.join(choices)}")
+    texts = read(work() / "texts" / "sentences.jsonl")
+    for name in names:
+        choices[name](texts, work(), Console(stderr=True))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,146 @@
+"""Who speaks: a public speaker encoder for T3, and a small x-vector network that learns from it.
+
+The speaker encoder is not trained here: Resemblyzer's weights have the very layout of the released
+one. The x-vector network, whose ear is the filter bank of the flow, learns to say the same.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import typer
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from nightingale.audio.mel import kaldi_fbank
+from nightingale.voice.speaker_encoder import DEAD_TENSORS, SpeakerEncoder
+from nightingale.voice.xvector import XVector, XVectorConfig
+from training import corpus
+from training.loop import Losses, Plan, load_mean, train
+from training.work import work
+
+D_XVECTOR = 256
+CONFIG = XVectorConfig(
+    n_planes=8, n_channels=64, growth=16, d_embedding=D_XVECTOR, n_layers=(4, 8, 4)
+)
+FOLDER = work() / "xvector"
+VECTORS = work() / "vectors"
+N_CLIPS = 48  # of each voice, a few seconds each
+SECONDS = 5.0
+
+
+def speaker_encoder() -> SpeakerEncoder:
+    """Resemblyzer's weights under the names of the released ones."""
+    file = work() / "assets" / "resemblyzer" / "pretrained.pt"
+    state = torch.load(file, weights_only=True, map_location="cpu")["model_state"]
+    named = {name.replace("linear.", "proj."): tensor for name, tensor in state.items()}
+    encoder = SpeakerEncoder()
+    encoder.load_state_dict({k: v for k, v in named.items() if k not in DEAD_TENSORS})
+    return encoder.eval().requires_grad_(False)
+
+
+def clips(voice: str, n: int = N_CLIPS) -> list[Tensor]:
+    """Pieces of about five seconds at 16 kHz, utterances joined where they are short."""
+    utterances = [u for u in corpus.read(voice) if u.split != "short"]
+    random = np.random.default_rng(3)
+    made: list[Tensor] = []
+    while len(made) < n:
+        parts: list[Tensor] = []
+        while sum(len(part) for part in parts) < SECONDS * 16_000:
+            parts.append(utterances[random.integers(len(utterances))].speech())
+        made.append(torch.cat(parts)[: int(SECONDS * 16_000)])
+    return made
+
+
+def embed(voice: str) -> Path:
+    """(N_CLIPS, 256) of a voice, kept."""
+    file = VECTORS / f"{voice}.npy"
+    encoder = speaker_encoder()
+    vectors = [encoder.embed(clip).numpy() for clip in clips(voice)]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    np.save(file, np.stack(vectors))
+    return file
+
+
+def vectors_by_voice() -> dict[str, NDArray[np.float32]]:
+    return {path.stem: np.load(path) for path in sorted(VECTORS.glob("*.npy"))}
+
+
+def targets_by_voice() -> dict[str, NDArray[np.float32]]:
+    """What the x-vector should be: each value in its own measure, around the mean of all voices."""
+    vectors = vectors_by_voice()
+    known = np.concatenate([x for v, x in vectors.items() if v not in corpus.HELD_OUT_VOICES])
+    center, spread = known.mean(0), known.std(0) + 0.01
+    return {voice: (x - center) / spread for voice, x in vectors.items()}
+
+
+class Pupil(nn.Module):
+    """The x-vector network; while it learns, its norms are those of each batch and are recorded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = XVector(CONFIG)
+
+    def forward(self, fbank: Tensor) -> Tensor:
+        """(B, F, 80), means removed -> (B, 256)"""
+        return self.network.xvector(self.network.head(fbank.transpose(1, 2)[:, None]))
+
+
+def main(n_steps: int = 1500, minutes: float | None = None, threads: int = 1) -> None:
+    torch.set_num_threads(threads)
+    vectors = targets_by_voice()
+    vectors = {voice: vectors[voice] for voice in vectors if voice not in corpus.HELD_OUT_VOICES}
+    fbanks = {voice: torch.stack([kaldi_fbank(clip) for clip in clips(voice)]) for voice in vectors}
+    names, pupil = sorted(vectors), Pupil()
+    let_norms_learn(pupil)
+
+    def losses(step: int) -> Losses:
+        random = np.random.default_rng((11, step))
+        length = int(random.integers(200, 490))
+        rows, wanted = [], []
+        for _ in range(24):
+            voice = names[random.integers(len(names))]
+            clip, at = int(random.integers(N_CLIPS)), int(random.integers(498 - length))
+            rows.append(fbanks[voice][clip, at : at + length])
+            wanted.append(torch.from_numpy(vectors[voice][clip]))
+        fbank = torch.stack(rows)
+        fbank = fbank - fbank.mean(1, keepdim=True)
+        loss = 1 - F.cosine_similarity(pupil(fbank), torch.stack(wanted), dim=1).mean()
+        return {"loss": loss}
+
+    train(pupil, losses, Plan(n_steps, rate=1e-3), FOLDER, minutes)
+
+
+class LearningNorm(nn.Module):
+    """What a norm of the network is while it learns: that of the batch, which is recorded."""
+
+    running_mean: Tensor
+    running_var: Tensor
+    weight: Tensor | None
+    bias: Tensor | None
+
+    def forward(self, x: Tensor) -> Tensor:
+        statistics = self.running_mean, self.running_var
+        return F.batch_norm(x, *statistics, self.weight, self.bias, training=True, momentum=0.05)
+
+
+def let_norms_learn(pupil: Pupil) -> None:
+    for module in pupil.modules():
+        if hasattr(module, "running_mean"):
+            module.__class__ = LearningNorm
+
+
+def load() -> XVector:
+    pupil = Pupil()
+    load_mean(pupil, FOLDER)
+    return pupil.network
+
+
+if __name__ == "__main__":
+    app = typer.Typer()
+    app.command("embed")(lambda: [typer.echo(embed(voice)) for voice in corpus.voices()] and None)
+    app.command("train")(main)
+    app()

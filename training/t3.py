@@ -1,0 +1,217 @@
+"""T3, small, and its still smaller draft: from letters to speech tokens.
+
+Batches hold texts of one length, so the only padding is behind the speech, where nobody looks. Two
+heads are shown early on that speech follows text from left to right; they stay the ones that align.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import typer
+from torch import Tensor
+
+from nightingale.core import END_OF_SPEECH
+from nightingale.t3.llama import rotate
+from nightingale.t3.model import T3, T3Config
+from nightingale.text.tokenizer import EnglishTokenizer
+from training import corpus, letters, speakers
+from training.corpus import Utterance
+from training.loop import Losses, Plan, load_mean, train
+from training.tokenizer import tokens_by_voice
+from training.work import work
+
+HEADS = ((2, 0), (3, 1))  # layer, head
+CONFIG = T3Config(
+    "english", n_layers=6, d_model=192, n_heads=3, d_ffn=512, n_text=letters.N_TEXT, n_speech=6563,
+    max_prompt=150, max_text=400, max_speech=1000, alignment_heads=HEADS,
+)  # fmt: skip
+DRAFT = replace(CONFIG, n_layers=2, d_model=96, n_heads=2, d_ffn=256, alignment_heads=((1, 0),))
+EXAGGERATION = 0.5
+DROP_TEXT = 0.1
+IGNORED = -100
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    text: Tensor  # (B, T)
+    speech: Tensor  # (B, S), ended by END_OF_SPEECH, then anything
+    wanted: Tensor  # (B, S), the same with IGNORED behind the end
+    prompt: Tensor  # (B, P)
+    speaker: Tensor  # (B, 256)
+
+
+class Lessons:
+    """Texts, tokens and voices."""
+
+    def __init__(self, n_positions: int) -> None:
+        self._tokens = tokens_by_voice()
+        self._vectors = speakers.vectors_by_voice()
+        tokenizer = EnglishTokenizer(letters.FILE)
+        self._by_voice: dict[str, list[Utterance]] = {}
+        by_length: dict[int, list[tuple[Utterance, list[int]]]] = {}
+        for utterance in corpus.training_set():
+            if utterance.id in self._tokens.get(utterance.voice, {}):
+                ids = tokenizer.encode(utterance.text)
+                by_length.setdefault(len(ids), []).append((utterance, ids))
+                self._by_voice.setdefault(utterance.voice, []).append(utterance)
+        self._batches = [
+            group[at : at + size]
+            for length, rows in by_length.items()
+            for group in [sorted(rows, key=lambda row: row[0].n_tokens)]
+            for size in [max(1, n_positions // (36 + length + group[len(group) // 2][0].n_tokens))]
+            for at in range(0, len(group), size)
+        ]
+
+    @property
+    def n_batches(self) -> int:
+        return len(self._batches)
+
+    def batch(self, step: int) -> Batch:
+        epoch, index = divmod(step, len(self._batches))
+        order = np.random.default_rng((13, epoch)).permutation(len(self._batches))
+        random = np.random.default_rng((17, step))
+        rows = self._batches[order[index]]
+        n_prompt = int(random.integers(40, 150))
+        longest = 1 + max(utterance.n_tokens for utterance, _ in rows)
+        speech = torch.full((len(rows), longest), END_OF_SPEECH)
+        wanted = torch.full((len(rows), longest), IGNORED)
+        prompts, vectors = [], []
+        for row, (utterance, _) in enumerate(rows):
+            tokens = self._tokens[utterance.voice][utterance.id]
+            speech[row, : len(tokens)] = torch.tensor(tokens)
+            wanted[row, : len(tokens) + 1] = speech[row, : len(tokens) + 1]
+            prompts.append(self._prompt(utterance.voice, n_prompt, random))
+            of_voice = self._vectors[utterance.voice]
+            vectors.append(of_voice[random.integers(len(of_voice))])
+        text = torch.tensor([ids for _, ids in rows])
+        speaker = torch.from_numpy(np.stack(vectors)).float()
+        return Batch(text, speech, wanted, torch.tensor(prompts), speaker)
+
+    def _prompt(self, voice: str, n_tokens: int, random: np.random.Generator) -> list[int]:
+        found: list[int] = []
+        while len(found) < n_tokens:
+            utterance = self._by_voice[voice][random.integers(len(self._by_voice[voice]))]
+            found += self._tokens[voice][utterance.id]
+        return found[:n_tokens]
+
+
+def logits(t3: T3, batch: Batch, keep_text: Tensor) -> tuple[Tensor, int, int]:
+    """(B, S, V) for every speech token, and where text begins and ends. Laid out as in speaking."""
+    n_rows, n_text, n_speech = len(batch.text), batch.text.shape[1], batch.speech.shape[1]
+    encoder = t3.cond_enc
+    assert encoder.perceiver is not None
+    assert encoder.emotion_adv_fc is not None
+    prompt = t3.speech_emb(batch.prompt) + t3.speech_pos_emb(slice(0, batch.prompt.shape[1]))
+    digests = encoder.perceiver.attn(
+        encoder.perceiver.pre_attention_query.expand(n_rows, -1, -1), prompt
+    )
+    digests = encoder.perceiver.attn(digests, digests)
+    emotion = encoder.emotion_adv_fc(torch.full((n_rows, 1, 1), EXAGGERATION))
+    voice = torch.cat((encoder.spkr_enc(batch.speaker[:, None]), digests, emotion), dim=1)
+    text = t3.text_emb(batch.text) * keep_text[:, None, None] + t3.text_pos_emb(slice(0, n_text))
+    start = t3.embed_start().expand(n_rows, -1, -1)
+    speech = t3.speech_emb(batch.speech[:, :-1]) + t3.speech_pos_emb(slice(1, n_speech))
+    hidden = t3.tfmr(torch.cat((voice, text, start, speech), dim=1))
+    n_voice = voice.shape[1]
+    return t3.speech_head(hidden[:, -n_speech:]), n_voice, n_voice + n_text
+
+
+class Watcher:
+    """Sees where some heads look from speech to text."""
+
+    def __init__(self, t3: T3) -> None:
+        self._t3 = t3
+        self._seen: dict[tuple[int, str], Tensor] = {}
+        for layer in {layer for layer, _ in t3.config.alignment_heads}:
+            attention = t3.tfmr.layers[layer].self_attn
+            attention.q_proj.register_forward_hook(self._keep(layer, "q"))
+            attention.k_proj.register_forward_hook(self._keep(layer, "k"))
+
+    def _keep(self, layer: int, what: str):  # type: ignore[no-untyped-def]
+        def hook(_module: object, _inputs: object, output: Tensor) -> None:
+            self._seen[layer, what] = output
+
+        return hook
+
+    def weights(self, layer: int, head: int, text: tuple[int, int], n_speech: int) -> Tensor:
+        """(B, S, T): how each speech position of a head looks at the text"""
+        t3, n_heads = self._t3, self._t3.config.n_heads
+        q, k = (self._seen[layer, what].unflatten(-1, (n_heads, -1))[:, :, head] for what in "qk")
+        n = q.shape[1]
+        q, k = (rotate(x[:, None], t3.tfmr.cos[:n], t3.tfmr.sin[:n])[:, 0] for x in (q, k))
+        scores = q[:, -n_speech:] @ k.mT / q.shape[-1] ** 0.5
+        seen = torch.ones(n, n, dtype=torch.bool).tril()[-n_speech:]
+        weights = scores.float().masked_fill(~seen, -torch.inf).softmax(-1)
+        return weights[..., text[0] : text[1]]
+
+
+def off_diagonal(weights: Tensor, wanted: Tensor) -> Tensor:
+    """How much of a head's attention is not near the place in the text where speech should be."""
+    n_text = weights.shape[2]
+    is_speech = wanted != IGNORED  # (B, S)
+    n_speech = is_speech.sum(1, keepdim=True)
+    through = torch.arange(weights.shape[1]) / n_speech  # (B, S)
+    place = (torch.arange(n_text) + 0.5) / n_text
+    near = torch.exp(-((through[..., None] - place) ** 2) / (2 * 0.12**2))
+    on_path = (weights * near).sum(-1)
+    return ((1 - on_path) * is_speech).sum() / is_speech.sum()
+
+
+def main(
+    draft: bool = False,
+    n_steps: int = 12_000,
+    minutes: float | None = None,
+    threads: int = 1,
+    n_positions: int = 2400,
+    bf16: bool = False,
+) -> None:
+    torch.set_num_threads(threads)
+    t3, lessons = T3(DRAFT if draft else CONFIG), Lessons(n_positions)
+    calm(t3)
+    watcher = Watcher(t3)
+    print(f"{lessons.n_batches} batches, {sum(p.numel() for p in t3.parameters()) / 1e6:.2f} M")
+
+    def losses(step: int) -> Losses:
+        batch = lessons.batch(step)
+        keep_text = torch.rand(len(batch.text)) >= DROP_TEXT
+        guess, *text = logits(t3, batch, keep_text)
+        wanted = batch.wanted
+        speech = F.cross_entropy(
+            guess.flatten(0, 1).float(), wanted.flatten(), ignore_index=IGNORED
+        )
+        told = torch.where(keep_text[:, None], wanted, IGNORED)
+        place = (text[0], text[1])
+        off = [
+            off_diagonal(watcher.weights(*head, place, wanted.shape[1]), told)
+            for head in t3.config.alignment_heads
+        ]
+        aside = torch.stack(off).mean()
+        right = (guess.argmax(-1) == wanted)[wanted != IGNORED].float().mean()
+        return {"loss": speech + 0.5 * aside, "speech": speech, "aside": aside, "right": right}
+
+    plan = Plan(n_steps, rate=1.5e-3, decay=0.05, bf16=bf16)
+    train(t3, losses, plan, work() / ("draft" if draft else "t3"), minutes)
+
+
+def calm(t3: T3) -> None:
+    """Small embeddings and a quiet way out, so that the first guesses are even."""
+    with torch.no_grad():
+        for name, tensor in t3.named_parameters():
+            if "emb" in name:
+                tensor.normal_(0, 0.05)
+            elif name.endswith(("o_proj.weight", "down_proj.weight")):
+                tensor.mul_(0.3)
+
+
+def load(draft: bool = False) -> T3:
+    t3 = T3(DRAFT if draft else CONFIG)
+    load_mean(t3, work() / ("draft" if draft else "t3"))
+    return t3
+
+
+if __name__ == "__main__":
+    typer.run(main)

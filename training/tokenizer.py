@@ -1,0 +1,159 @@
+"""Speech tokens: the S3 tokenizer, small, taught by two listeners that hear nothing but its tokens.
+
+One rebuilds the mel, knowing who speaks; the other spells the phonemes. So tokens carry words and
+prosody, and leave the voice to the voice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import typer
+from torch import Tensor, nn
+
+from nightingale.voice.speech_tokenizer import (
+    N_DIGITS,
+    SpeechTokenizer,
+    SpeechTokenizerConfig,
+    tokens_of,
+)
+from training import corpus
+from training.corpus import FLOW_MEL, TOKEN_MEL, Utterance
+from training.loop import Losses, Plan, load_mean, train
+from training.work import work
+
+CONFIG = SpeechTokenizerConfig(n_layers=3, d_model=128)
+FOLDER = work() / "tokenizer"
+TOKENS = work() / "tokens"
+WIDTH = 160
+UNSPOKEN = frozenset(" ,.!?;:-\u2014\u2026\"'()\u201c\u201dˈˌ")  # not a sound of its own
+
+
+class Taught(nn.Module):
+    """The tokenizer and its two listeners."""
+
+    def __init__(self, n_voices: int, n_phonemes: int) -> None:
+        super().__init__()
+        self.tokenizer = SpeechTokenizer(CONFIG)
+        self.rise = nn.Linear(N_DIGITS, WIDTH)
+        self.voice = nn.Embedding(n_voices, WIDTH)
+        self.blocks = nn.ModuleList(_Block(WIDTH, dilation) for dilation in (1, 2, 4, 1))
+        self.out = nn.Linear(WIDTH, 80)
+        self.spell = nn.Sequential(
+            nn.Conv1d(N_DIGITS, 2 * WIDTH, 5, padding=2),
+            nn.GELU(),
+            nn.Conv1d(2 * WIDTH, n_phonemes + 1, 3, padding=1),
+        )
+
+    def levels(self, mel: Tensor) -> Tensor:
+        """(B, 128, F) -> (B, P, 8), rounded, with the gradient of what was not"""
+        smooth = self.tokenizer.quantizer(self.tokenizer.encoder(mel))
+        return smooth + (smooth.round() - smooth).detach()
+
+    def rebuild(self, levels: Tensor, voice: Tensor) -> Tensor:
+        """(B, P, 8) -> mel (B, 2 P, 80)"""
+        x = self.rise(levels) + self.voice(voice)[:, None]
+        x = x.repeat_interleave(2, dim=1)
+        for block in self.blocks:
+            x = block(x)
+        return self.out(x)
+
+
+class _Block(nn.Module):
+    def __init__(self, width: int, dilation: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.conv = nn.Conv1d(width, 2 * width, 5, padding=2 * dilation, dilation=dilation)
+        self.back = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        value, gate = self.conv(self.norm(x).transpose(1, 2)).transpose(1, 2).chunk(2, dim=-1)
+        return x + self.back(value * gate.sigmoid())
+
+
+def phonemes_of(utterances: list[Utterance]) -> list[str]:
+    return sorted({sound for u in utterances for sound in u.phonemes} - UNSPOKEN)
+
+
+class Lessons:
+    """Batches and what is to be learned from them."""
+
+    def __init__(self, utterances: list[Utterance], n_tokens: int) -> None:
+        self.voices = sorted({u.voice for u in utterances})
+        self.phonemes = phonemes_of(utterances)
+        self.net = Taught(len(self.voices), len(self.phonemes))
+        self._number = {sound: 1 + i for i, sound in enumerate(self.phonemes)}
+        self._batches = corpus.batches_of_equal_length(corpus.evenly(utterances), n_tokens, seed=1)
+
+    def losses(self, _step: int) -> Losses:
+        batch = next(self._batches)
+        levels = self.net.levels(stack(TOKEN_MEL, batch).transpose(1, 2))
+        voice = torch.tensor([self.voices.index(u.voice) for u in batch])
+        mel = F.l1_loss(self.net.rebuild(levels, voice), stack(FLOW_MEL, batch))
+        spelled = self.net.spell(levels.transpose(1, 2)).permute(2, 0, 1).log_softmax(-1)
+        said = [[self._number[s] for s in u.phonemes if s in self._number] for u in batch]
+        ctc = F.ctc_loss(
+            spelled,
+            torch.tensor([sound for row in said for sound in row]),
+            torch.full((len(batch),), len(spelled)),
+            torch.tensor([len(row) for row in said]),
+            zero_infinity=True,
+        )
+        used = tokens_of(levels.detach()).unique().numel() / levels[..., 0].numel()
+        return {"loss": mel + 0.15 * ctc, "mel": mel, "ctc": ctc, "used": torch.tensor(used)}
+
+
+def stack(kind: corpus.Features, batch: list[Utterance]) -> Tensor:
+    """(B, T, D)"""
+    return torch.from_numpy(np.stack([kind.of(u) for u in batch])).float()
+
+
+def main(n_steps: int = 4000, minutes: float | None = None, threads: int = 1) -> None:
+    torch.set_num_threads(threads)
+    lessons = Lessons(corpus.training_set(), n_tokens=1000)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    sizes = {"n_voices": len(lessons.voices), "n_phonemes": len(lessons.phonemes)}
+    (FOLDER / "sizes.json").write_text(json.dumps(sizes))
+    train(lessons.net, lessons.losses, Plan(n_steps, rate=1e-3), FOLDER, minutes)
+
+
+def load() -> SpeechTokenizer:
+    """The trained tokenizer alone."""
+    net = Taught(**json.loads((FOLDER / "sizes.json").read_text()))
+    load_mean(net, FOLDER)
+    return net.tokenizer
+
+
+@torch.inference_mode()
+def tokenize(voice: str) -> Path:
+    """The tokens of all utterances of a voice, kept as {id: tokens}."""
+    tokenizer, file = load(), TOKENS / f"{voice}.json"
+    tokens = {}
+    for utterance in corpus.read(voice):
+        mel = torch.from_numpy(TOKEN_MEL.of(utterance).astype(np.float32)).T[None]
+        tokens[utterance.id] = tokens_of(tokenizer.quantizer(tokenizer.encoder(mel))[0]).tolist()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(tokens))
+    return file
+
+
+def tokens_by_voice() -> dict[str, dict[str, list[int]]]:
+    return {path.stem: json.loads(path.read_text()) for path in sorted(TOKENS.glob("*.json"))}
+
+
+def tokenize_all() -> Iterator[Path]:
+    torch.set_num_threads(1)
+    for voice in corpus.voices():
+        yield tokenize(voice)
+
+
+if __name__ == "__main__":
+    app = typer.Typer()
+    app.command("train")(main)
+    app.command("apply")(lambda: [typer.echo(path) for path in tokenize_all()] and None)
+    app()

@@ -1,0 +1,121 @@
+"""HiFT, small: taught to hum at the measured pitch and to sound like the teachers' spectra.
+
+A source that hums at the right pitch leaves little to guess, so spectra at several resolutions are
+teachers enough; there is no discriminator. The predictor of pitch learns beside it.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import typer
+from torch import Tensor
+
+from nightingale.audio.mel import mel_filters
+from nightingale.core import SAMPLES_PER_FRAME
+from nightingale.vocoder.model import Vocoder, VocoderConfig
+from nightingale.vocoder.source import SourceState
+from training import corpus
+from training.corpus import FLOW_MEL, PITCH, Utterance
+from training.loop import Losses, Plan, train
+from training.work import work
+
+CONFIG = VocoderConfig(n_channels=128, n_f0_channels=128)
+FOLDER = work() / "vocoder"
+N_FRAMES = 32
+RESOLUTIONS = (2048, 1024, 512, 256, 128)
+VOICED_HZ = 10.0
+
+
+def draw_pieces(utterances: list[Utterance], n: int, step: int) -> tuple[Tensor, Tensor, Tensor]:
+    """mel (B, 80, M), pitch (B, M) and samples (B, M * 480) of random places."""
+    random = np.random.default_rng(step)
+    mels, pitches, samples = [], [], []
+    while len(mels) < n:
+        utterance = utterances[random.integers(len(utterances))]
+        n_frames = 2 * utterance.n_tokens
+        if n_frames < N_FRAMES:
+            continue
+        at = random.integers(n_frames - N_FRAMES + 1)
+        here = slice(at, at + N_FRAMES)
+        mels.append(FLOW_MEL.of(utterance)[here].T)
+        pitches.append(PITCH.of(utterance)[here, 0])
+        samples.append(
+            utterance.samples()[at * SAMPLES_PER_FRAME : (at + N_FRAMES) * SAMPLES_PER_FRAME]
+        )
+    as_tensor = [torch.from_numpy(np.stack(rows)).float() for rows in (mels, pitches, samples)]
+    return as_tensor[0], as_tensor[1], as_tensor[2]
+
+
+def hum(vocoder: Vocoder, pitch: Tensor) -> Tensor:
+    """(B, M) -> (B, M * 480)"""
+    n_harmonics = vocoder.config.n_harmonics
+    rows = []
+    for row in pitch:
+        noise = torch.randn(len(row), n_harmonics, SAMPLES_PER_FRAME)
+        turns = torch.rand(n_harmonics)
+        turns[0] = torch.rand(())  # a piece begins anywhere in a period
+        rows.append(vocoder.source(row, SourceState.at(turns), noise)[0])
+    return torch.stack(rows)
+
+
+def losses(vocoder: Vocoder, utterances: list[Utterance], n_pieces: int, step: int) -> Losses:
+    mel, pitch, samples = draw_pieces(utterances, n_pieces, step)
+    made = vocoder.shape(mel, hum(vocoder, pitch))
+    inner = slice(2 * SAMPLES_PER_FRAME, -2 * SAMPLES_PER_FRAME)  # edges lack their neighbours
+    spectra = spectral_distance(made[:, inner], samples[:, inner])
+    guessed = vocoder.f0_predictor(mel)
+    pitch_loss = pitch_distance(guessed[:, 5:-5], pitch[:, 5:-5])
+    return {"loss": spectra + 0.02 * pitch_loss, "spectra": spectra, "pitch": pitch_loss}
+
+
+def pitch_distance(guessed: Tensor, pitch: Tensor) -> Tensor:
+    """In units of 10 Hz; where unvoiced, all that counts is to stay below the threshold."""
+    voiced = pitch > VOICED_HZ
+    off = (guessed - pitch).abs() / 10
+    return torch.where(voiced, off, (guessed / 10).clamp(max=40)).mean()
+
+
+def spectral_distance(made: Tensor, wanted: Tensor) -> Tensor:
+    """Mean over resolutions of the distance of spectra and of their logarithms."""
+    total = made.new_zeros(())
+    for n_fft in RESOLUTIONS:
+        a, b = (_magnitude(x, n_fft) for x in (made, wanted))
+        total = total + ((a - b).norm(dim=(1, 2)) / b.norm(dim=(1, 2)).clamp(min=1e-3)).mean()
+        total = total + F.l1_loss(a.log(), b.log())
+    bands = _bands()
+    a, b = (bands @ _magnitude(x, 1024) for x in (made, wanted))
+    return total / len(RESOLUTIONS) + 2 * F.l1_loss(
+        a.clamp(min=1e-5).log(), b.clamp(min=1e-5).log()
+    )
+
+
+def _magnitude(samples: Tensor, n_fft: int) -> Tensor:
+    window = torch.hann_window(n_fft)
+    spectrum = torch.stft(samples, n_fft, n_fft // 4, window=window, return_complex=True)
+    return torch.view_as_real(spectrum).square().sum(-1).clamp(min=1e-7).sqrt()
+
+
+@functools.lru_cache(1)
+def _bands() -> Tensor:
+    return mel_filters(24_000, 1024, 80)
+
+
+def main(
+    n_steps: int = 8000, minutes: float | None = None, threads: int = 1, n_pieces: int = 12
+) -> None:
+    torch.set_num_threads(threads)
+    utterances = corpus.evenly([u for u in corpus.training_set() if PITCH.has(u)])
+    vocoder = Vocoder(CONFIG)
+    with torch.no_grad():  # hertz are large numbers; begin among them
+        vocoder.f0_predictor.classifier.bias.fill_(150.0)
+        vocoder.f0_predictor.classifier.weight.mul_(30.0)
+    plan = Plan(n_steps, rate=1e-3, clip=5.0, decay=0.0)
+    train(vocoder, lambda step: losses(vocoder, utterances, n_pieces, step), plan, FOLDER, minutes)
+
+
+if __name__ == "__main__":
+    typer.run(main)
