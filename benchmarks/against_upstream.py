@@ -24,15 +24,14 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.flow.tiny import tiny_prompt, tiny_tokens
-from tests.parity import upstream_flow, upstream_t3, upstream_vocoder
-from tests.tiny import tiny_text, tiny_voice
-from tests.vocoder.small import small_mel
-
 from nightingale.core import Options
 from nightingale.flow import model as flow
 from nightingale.t3 import model as t3
 from nightingale.vocoder.model import Vocoder, VocoderConfig, fold_weight_norm
+from tests.flow.tiny import tiny_prompt, tiny_tokens
+from tests.parity import upstream_flow, upstream_t3, upstream_vocoder
+from tests.tiny import tiny_text, tiny_voice
+from tests.vocoder.small import small_mel
 
 N_TOKENS, N_PROMPT = 125, 250  # five seconds of speech in a voice of ten
 Pair = tuple[Callable[[], None], Callable[[], None]]
