@@ -85,6 +85,17 @@ ASSETS = {
             ),
         ),
     ),
+    "distillmos": Asset(
+        ("pip:distillmos==0.9.1",),
+        "MIT",
+        (
+            File(
+                "distillmos/distill_mos_v7.pt",
+                ("distillmos/weights/distill_mos_v7.pt",),
+                "b18b3ac60227267cfb91e5d00ce22cc7b73716fd92f269484da1446e27031a40",
+            ),
+        ),
+    ),
     "resemblyzer": Asset(
         ("pip:resemblyzer==0.1.4",),
         "Apache-2.0",

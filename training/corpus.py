@@ -71,10 +71,11 @@ def read(voice: str) -> list[Utterance]:
     return found
 
 
-def training_set() -> list[Utterance]:
-    """What may be learned from: nothing held out, neither sentence nor voice."""
+def training_set(*kinds: Features) -> list[Utterance]:
+    """What may be learned from, as far as it has these features: no held-out sentence or voice."""
     known = [voice for voice in voices() if voice not in HELD_OUT_VOICES]
-    return [u for voice in known for u in read(voice) if u.split == "train"]
+    spoken = [u for voice in known for u in read(voice) if u.split == "train"]
+    return [u for u in spoken if all(kind.has(u) for kind in kinds)]
 
 
 def evenly(utterances: list[Utterance]) -> list[Utterance]:
@@ -127,6 +128,8 @@ class Features:
     def _load(self, voice: str) -> tuple[NDArray[np.float16], dict[str, int]]:
         file = FEATURES / self.kind / f"{voice}.npy"
         index = file.with_suffix(".json")
+        if not index.is_file():
+            return np.zeros((0, self.n_values), np.float16), {}
         rows: dict[str, int] = json.loads(index.read_text())
         return np.load(file, mmap_mode="r"), rows
 

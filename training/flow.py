@@ -44,7 +44,7 @@ def config(estimator: EstimatorConfig = ESTIMATOR) -> FlowConfig:
 class Batch:
     tokens: Tensor  # (B, T)
     mel: Tensor  # (B, 2 T, 80)
-    xvector: Tensor  # (B, 256)
+    xvector: Tensor  # (B, 192)
     n_prompt: int  # tokens at the beginning whose mel is known
     mask: Tensor | None  # (T, T)
 
@@ -58,7 +58,7 @@ class Speech:
         self._mel: dict[str, NDArray[np.float16]] = {}
         random = np.random.default_rng(5)
         by_voice: dict[str, list[corpus.Utterance]] = {}
-        for utterance in corpus.training_set():
+        for utterance in corpus.training_set(FLOW_MEL):
             by_voice.setdefault(utterance.voice, []).append(utterance)
         for voice, utterances in by_voice.items():
             known = [u for u in utterances if u.id in tokens.get(voice, {})]

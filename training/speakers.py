@@ -22,7 +22,7 @@ from training import corpus
 from training.loop import Losses, Plan, load_mean, train
 from training.work import work
 
-D_XVECTOR = 256
+D_XVECTOR = 192
 CONFIG = XVectorConfig(
     n_planes=8, n_channels=64, growth=16, d_embedding=D_XVECTOR, n_layers=(4, 8, 4)
 )
@@ -70,11 +70,13 @@ def vectors_by_voice() -> dict[str, NDArray[np.float32]]:
 
 
 def targets_by_voice() -> dict[str, NDArray[np.float32]]:
-    """What the x-vector should be: each value in its own measure, around the mean of all voices."""
+    """What the x-vector should be, (N_CLIPS, 192): each value of the speaker encoder in its own
+    measure around the mean of all voices, then turned and cut to the size of an x-vector."""
     vectors = vectors_by_voice()
     known = np.concatenate([x for v, x in vectors.items() if v not in corpus.HELD_OUT_VOICES])
     center, spread = known.mean(0), known.std(0) + 0.01
-    return {voice: (x - center) / spread for voice, x in vectors.items()}
+    turn = np.linalg.qr(np.random.default_rng(23).normal(size=(256, 256)))[0][:, :D_XVECTOR]
+    return {v: ((x - center) / spread @ turn).astype(np.float32) for v, x in vectors.items()}
 
 
 class Pupil(nn.Module):
@@ -85,7 +87,7 @@ class Pupil(nn.Module):
         self.network = XVector(CONFIG)
 
     def forward(self, fbank: Tensor) -> Tensor:
-        """(B, F, 80), means removed -> (B, 256)"""
+        """(B, F, 80), means removed -> (B, 192)"""
         return self.network.xvector(self.network.head(fbank.transpose(1, 2)[:, None]))
 
 

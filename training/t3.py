@@ -18,7 +18,7 @@ from nightingale.core import END_OF_SPEECH
 from nightingale.t3.llama import rotate
 from nightingale.t3.model import T3, T3Config
 from nightingale.text.tokenizer import EnglishTokenizer
-from training import corpus, letters, speakers
+from training import bend, corpus, letters, speakers
 from training.corpus import Utterance
 from training.loop import Losses, Plan, load_mean, train
 from training.tokenizer import tokens_by_voice
@@ -54,6 +54,8 @@ class Lessons:
         self._by_voice: dict[str, list[Utterance]] = {}
         by_length: dict[int, list[tuple[Utterance, list[int]]]] = {}
         for utterance in corpus.training_set():
+            if bend.is_bent(utterance.voice):
+                continue  # reads too fast or too slowly
             if utterance.id in self._tokens.get(utterance.voice, {}):
                 ids = tokenizer.encode(utterance.text)
                 by_length.setdefault(len(ids), []).append((utterance, ids))

@@ -50,10 +50,10 @@ class Taught(nn.Module):
             nn.Conv1d(2 * WIDTH, n_phonemes + 1, 3, padding=1),
         )
 
-    def levels(self, mel: Tensor) -> Tensor:
-        """(B, 128, F) -> (B, P, 8), rounded, with the gradient of what was not"""
+    def levels(self, mel: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, 128, F) -> (B, P, 8), rounded, with the gradient of what was not; and that"""
         smooth = self.tokenizer.quantizer(self.tokenizer.encoder(mel))
-        return smooth + (smooth.round() - smooth).detach()
+        return smooth + (smooth.round() - smooth).detach(), smooth
 
     def rebuild(self, levels: Tensor, voice: Tensor) -> Tensor:
         """(B, P, 8) -> mel (B, 2 P, 80)"""
@@ -92,7 +92,7 @@ class Lessons:
 
     def losses(self, _step: int) -> Losses:
         batch = next(self._batches)
-        levels = self.net.levels(stack(TOKEN_MEL, batch).transpose(1, 2))
+        levels, smooth = self.net.levels(stack(TOKEN_MEL, batch).transpose(1, 2))
         voice = torch.tensor([self.voices.index(u.voice) for u in batch])
         mel = F.l1_loss(self.net.rebuild(levels, voice), stack(FLOW_MEL, batch))
         spelled = self.net.spell(levels.transpose(1, 2)).permute(2, 0, 1).log_softmax(-1)
@@ -105,7 +105,18 @@ class Lessons:
             zero_infinity=True,
         )
         used = tokens_of(levels.detach()).unique().numel() / levels[..., 0].numel()
-        return {"loss": mel + 0.15 * ctc, "mel": mel, "ctc": ctc, "used": torch.tensor(used)}
+        alike = sameness(smooth.flatten(0, 1))
+        loss = mel + 0.15 * ctc + alike
+        return {"loss": loss, "mel": mel, "ctc": ctc, "alike": alike, "used": torch.tensor(used)}
+
+
+def sameness(levels: Tensor) -> Tensor:
+    """(N, 8): how far digits are from being spread over all three values, each on its own."""
+    off = levels - levels.mean(0)
+    spread = (off.square().mean(0) + 1e-5).sqrt()
+    together = (off.T @ off) / len(off) / torch.outer(spread, spread)
+    others = together - torch.diag(together.diagonal())
+    return levels.mean(0).square().mean() + 4 * F.relu(0.7 - spread).mean() + others.square().mean()
 
 
 def stack(kind: corpus.Features, batch: list[Utterance]) -> Tensor:
@@ -115,7 +126,7 @@ def stack(kind: corpus.Features, batch: list[Utterance]) -> Tensor:
 
 def main(n_steps: int = 4000, minutes: float | None = None, threads: int = 1) -> None:
     torch.set_num_threads(threads)
-    lessons = Lessons(corpus.training_set(), n_tokens=1000)
+    lessons = Lessons(corpus.training_set(TOKEN_MEL, FLOW_MEL), n_tokens=1000)
     FOLDER.mkdir(parents=True, exist_ok=True)
     sizes = {"n_voices": len(lessons.voices), "n_phonemes": len(lessons.phonemes)}
     (FOLDER / "sizes.json").write_text(json.dumps(sizes))

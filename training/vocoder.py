@@ -23,7 +23,9 @@ from training.corpus import FLOW_MEL, PITCH, Utterance
 from training.loop import Losses, Plan, train
 from training.work import work
 
-CONFIG = VocoderConfig(n_channels=128, n_f0_channels=128)
+CONFIG = VocoderConfig(
+    n_channels=128, n_f0_channels=128, kernels=(3, 7), dilations=(1, 3), source_kernels=(7, 5, 3)
+)
 FOLDER = work() / "vocoder"
 N_FRAMES = 32
 RESOLUTIONS = (2048, 1024, 512, 256, 128)
@@ -108,7 +110,7 @@ def main(
     n_steps: int = 8000, minutes: float | None = None, threads: int = 1, n_pieces: int = 12
 ) -> None:
     torch.set_num_threads(threads)
-    utterances = corpus.evenly([u for u in corpus.training_set() if PITCH.has(u)])
+    utterances = corpus.evenly(corpus.training_set(FLOW_MEL, PITCH))
     vocoder = Vocoder(CONFIG)
     with torch.no_grad():  # hertz are large numbers; begin among them
         vocoder.f0_predictor.classifier.bias.fill_(150.0)

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 LINEAR_REACH = 512  # inputs of a sum that stays whole, for MANY positions and more
 MANY = 16
 FEW = 2, 3  # positions in a step of T3: any sum stays whole; for 1, and up to MANY, it depends
-CONV_REACH = 768  # products in one sum ...
-CONV_CHANNELS = 256  # ... and never more channels
+CONV_REACH = 768  # products in one sum of a convolution
 BLOCK = 16  # channels that the libraries like to take at once
 
 
@@ -53,7 +52,10 @@ def convolve(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, *, padding: int = 0, dilation: int = 1
 ) -> Tensor:
     """`F.conv1d` of (B, D, T) by (D', D, n), the same on one thread and on many."""
-    n_channels = min(CONV_CHANNELS, CONV_REACH // weight.shape[-1] // BLOCK * BLOCK)
+    kernel = weight.shape[-1]
+    if kernel == 1:  # the library has a way of its own for these, and it depends on everything
+        return linear(x.mT, weight[..., 0], bias).mT
+    n_channels = CONV_REACH // kernel // BLOCK * BLOCK
     first, *rest = _pieces(x, weight, n_channels)
     out = F.conv1d(*first, bias, padding=padding, dilation=dilation)
     for piece, weights in rest:

@@ -189,15 +189,12 @@ class _Snake(nn.Module):
         return (x * pace).sin_().square_().mul_(1 / (pace + EPSILON)).add_(x)
 
 
-# These two are written out because the library's own convolutions sum in an order that depends on
-# the number of threads. So does a matrix with one column, in the predictor above.
-
-
 class _Upsampling(nn.ConvTranspose1d):
     def __init__(self, n_channels: int, kernel: int, factor: int) -> None:
         super().__init__(2 * n_channels, n_channels, kernel, factor)
         self.factor = factor
 
+    # Written out, as the predictor's last sum is: the library's tell how many threads there are.
     def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:  # noqa: ARG002
         assert self.bias is not None
         kernel = self.weight.shape[2]
@@ -208,16 +205,10 @@ class _Upsampling(nn.ConvTranspose1d):
         return summed[:, :, 0] + self.bias[:, None]
 
 
-class _Pointwise(nn.Conv1d):
-    def forward(self, x: Tensor) -> Tensor:
-        assert self.bias is not None
-        return self.weight[:, :, 0] @ x + self.bias[:, None]
-
-
 def _downsampling(n_channels: int, factor: int) -> nn.Conv1d:
     """Brings the source's spectrum to the rate of a stage."""
     if factor == 1:
-        return _Pointwise(N_CHANNELS, n_channels, 1)
+        return Conv(N_CHANNELS, n_channels, 1)
     return nn.Conv1d(N_CHANNELS, n_channels, 2 * factor, factor, padding=factor // 2)
 
 
