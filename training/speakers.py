@@ -141,8 +141,15 @@ def load() -> XVector:
     return pupil.network
 
 
+def embed_all() -> None:
+    """What the speaker encoder says of every voice."""
+    torch.set_num_threads(1)
+    for voice in corpus.voices():
+        typer.echo(embed(voice))
+
+
 if __name__ == "__main__":
     app = typer.Typer()
-    app.command("embed")(lambda: [typer.echo(embed(voice)) for voice in corpus.voices()] and None)
+    app.command("embed")(embed_all)
     app.command("train")(main)
     app()

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 import typer
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nightingale.core import END_OF_SPEECH
 from nightingale.t3.llama import rotate
@@ -155,12 +156,12 @@ def off_diagonal(weights: Tensor, wanted: Tensor) -> Tensor:
     """How much of a head's attention is not near the place in the text where speech should be."""
     n_text = weights.shape[2]
     is_speech = wanted != IGNORED  # (B, S)
-    n_speech = is_speech.sum(1, keepdim=True)
+    n_speech = is_speech.sum(1, keepdim=True).clamp(min=1)
     through = torch.arange(weights.shape[1]) / n_speech  # (B, S)
     place = (torch.arange(n_text) + 0.5) / n_text
     near = torch.exp(-((through[..., None] - place) ** 2) / (2 * 0.12**2))
     on_path = (weights * near).sum(-1)
-    return ((1 - on_path) * is_speech).sum() / is_speech.sum()
+    return ((1 - on_path) * is_speech).sum() / is_speech.sum().clamp(min=1)
 
 
 def main(
@@ -180,7 +181,8 @@ def main(
     def losses(step: int) -> Losses:
         batch = lessons.batch(step)
         keep_text = torch.rand(len(batch.text)) >= DROP_TEXT
-        guess, *text = logits(t3, batch, keep_text)
+        with sdpa_kernel(SDPBackend.MATH):  # the fused one is slow on its way back
+            guess, *text = logits(t3, batch, keep_text)
         wanted = batch.wanted
         speech = F.cross_entropy(
             guess.flatten(0, 1).float(), wanted.flatten(), ignore_index=IGNORED

@@ -7,7 +7,6 @@ prosody, and leave the voice to the voice.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -143,11 +142,15 @@ def load() -> SpeechTokenizer:
 @torch.inference_mode()
 def tokenize(voice: str) -> Path:
     """The tokens of all utterances of a voice, kept as {id: tokens}."""
+    corpus.make("token_mel", voice)
+    corpus.make("flow_mel", voice)
     tokenizer, file = load(), TOKENS / f"{voice}.json"
     tokens = {}
     for utterance in corpus.read(voice):
-        mel = torch.from_numpy(TOKEN_MEL.of(utterance).astype(np.float32)).T[None]
-        tokens[utterance.id] = tokens_of(tokenizer.quantizer(tokenizer.encoder(mel))[0]).tolist()
+        if TOKEN_MEL.has(utterance):
+            mel = torch.from_numpy(TOKEN_MEL.of(utterance).astype(np.float32)).T[None]
+            levels = tokenizer.quantizer(tokenizer.encoder(mel))[0]
+            tokens[utterance.id] = tokens_of(levels).tolist()
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(tokens))
     return file
@@ -157,14 +160,15 @@ def tokens_by_voice() -> dict[str, dict[str, list[int]]]:
     return {path.stem: json.loads(path.read_text()) for path in sorted(TOKENS.glob("*.json"))}
 
 
-def tokenize_all() -> Iterator[Path]:
+def tokenize_all() -> None:
+    """Features and tokens of every voice."""
     torch.set_num_threads(1)
     for voice in corpus.voices():
-        yield tokenize(voice)
+        typer.echo(tokenize(voice))
 
 
 if __name__ == "__main__":
     app = typer.Typer()
     app.command("train")(main)
-    app.command("apply")(lambda: [typer.echo(path) for path in tokenize_all()] and None)
+    app.command("apply")(tokenize_all)
     app()
