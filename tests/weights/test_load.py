@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from nightingale.errors import CorruptFileError, LayoutError, NotPulledError
-from nightingale.weights.load import load_into, load_tensors, read_tensors
+from nightingale.weights.load import load_into, load_tensors, read_config, read_tensors
 
 
 class Part(nn.Module):
@@ -137,6 +138,29 @@ def test_tensors_in_another_form_are_loaded_as_strictly(tmp_path: Path) -> None:
     ):
         with pytest.raises(LayoutError, match=rf"part\.safetensors.*{complaint}"):
             load_tensors(Part(), tensors, file)
+
+
+def test_a_file_may_leave_the_rest_to_another_one_beside_it(tmp_path: Path) -> None:
+    own = {"linear.bias": torch.tensor([-1.0, -2.0])}
+    header = {"rest": "part.safetensors", "config": {"a": 1}}
+    saved(tmp_path, TENSORS)
+    save_file(own, tmp_path / "own.safetensors", {"nightingale": json.dumps(header)})
+    module = Part()
+    load_into(module, tmp_path / "own.safetensors")
+    assert torch.equal(module.linear.bias, own["linear.bias"])
+    assert torch.equal(module.linear.weight, TENSORS["linear.weight"])
+    assert read_tensors(tmp_path / "own.safetensors").keys() == TENSORS.keys()
+    assert read_config(tmp_path / "own.safetensors") == {"a": 1}
+
+
+def test_the_rest_lies_beside_the_file_and_nowhere_else(tmp_path: Path) -> None:
+    saved(tmp_path, TENSORS)
+    (tmp_path / "below").mkdir()
+    header = {"rest": "../part.safetensors"}
+    file = tmp_path / "below" / "own.safetensors"
+    save_file({}, file, {"nightingale": json.dumps(header)})
+    with pytest.raises(NotPulledError, match=r"below/part\.safetensors"):
+        read_tensors(file)
 
 
 def test_a_damaged_file_is_refused_by_name(tmp_path: Path) -> None:

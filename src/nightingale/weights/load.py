@@ -1,14 +1,15 @@
 """Tensors out of safetensors into modules, strictly: nothing missing, unknown or bent.
 
 The names in a module are the names in the file, after a prefix. Who loads says which names of a
-file are dead weight and which buffers may be absent. Knows nothing of stages; opens no pickle.
+file are dead weight and which buffers may be absent. A file of ours may hold only what is its own
+and name another one beside it for the rest. Knows nothing of stages; opens no pickle.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,17 +25,22 @@ _N_NAMED = 3  # how many names of a kind an error lists
 
 def read_tensors(path: Path, prefix: str = "") -> dict[str, Tensor]:
     """All tensors whose name begins with `prefix`, called by the rest of their name."""
-    with _opened(path) as file:
-        names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
-        return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
+    with _holders(path) as holders:
+        return {
+            name.removeprefix(prefix): file.get_tensor(name)
+            for name, file in holders.items()
+            if name.startswith(prefix)
+        }
 
 
 def read_config(path: Path) -> dict[str, Any]:
     """The sizes of its parts that a file of ours tells in its header; released files tell none."""
-    with _opened(path) as file:
-        header = json.loads((file.metadata() or {}).get("nightingale", "{}"))
-    config: dict[str, Any] = header.get("config", {})
-    return config
+    with _opened_with_rest(path) as files:
+        return {
+            part: sizes
+            for file in reversed(files)
+            for part, sizes in _header(file).get("config", {}).items()
+        }
 
 
 def load_into(
@@ -53,14 +59,18 @@ def load_into(
     Precision is the file's, unless `dtype` asks for another; whole numbers stay whole.
     """
     wanted = module.state_dict()
-    with _opened(path) as file:
+    with _holders(path) as holders:
         found = {
             name.removeprefix(prefix): _Form.of_slice(file.get_slice(name))
-            for name in file.keys()  # noqa: SIM118
+            for name, file in holders.items()
             if name.startswith(prefix)
         }
         _check(path, wanted, found, dead, optional)
-        state = {name: file.get_tensor(prefix + name) for name in wanted if name in found}
+        state = {
+            name: holders[prefix + name].get_tensor(prefix + name)
+            for name in wanted
+            if name in found
+        }
     _assign(module, state, dtype)
 
 
@@ -114,6 +124,29 @@ def _opened(path: Path) -> Iterator[Any]:
         raise CorruptFileError(
             f"{path} is truncated, or is not a safetensors file ({error}); pull the model again"
         ) from error
+
+
+@contextmanager
+def _opened_with_rest(path: Path) -> Iterator[list[Any]]:
+    """The file, and the one beside it that has the rest, if its header names one."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(_opened(path))]
+        if "rest" in (header := _header(files[0])):
+            beside = path.parent / Path(header["rest"]).name
+            files.append(stack.enter_context(_opened(beside)))
+        yield files
+
+
+@contextmanager
+def _holders(path: Path) -> Iterator[dict[str, Any]]:
+    """Every tensor's name, and the opened file that has it: this one or, failing it, the rest."""
+    with _opened_with_rest(path) as files:
+        yield {name: file for file in reversed(files) for name in file.keys()}  # noqa: SIM118
+
+
+def _header(file: Any) -> dict[str, Any]:
+    header: dict[str, Any] = json.loads((file.metadata() or {}).get("nightingale", "{}"))
+    return header
 
 
 def _check(
