@@ -1,0 +1,161 @@
+"""How good is it? The packed model and its parts, judged on sentences that training never saw.
+
+Beside each other: the teacher, its speech rebuilt from tokens, the model with either decoder, short
+texts, cloned voices, and espeak-ng. Keeps what it heard, every clip's verdict, and a table.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import soundfile
+import torch
+import typer
+from rich.console import Console
+
+from nightingale.audio import files
+from nightingale.core import SAMPLES_PER_SECOND, Voice
+from nightingale.measure.quality import Clip, Judge, Report
+from nightingale.measure.report import compare, worst
+from nightingale.pipeline import Nightingale
+from nightingale.vocoder.model import fade_in
+from training import bend, corpus
+from training.corpus import Utterance
+from training.work import work
+
+SYSTEMS = ("teacher", "rebuilt", "standard", "meanflow", "short", "clones", "espeak")
+MAIN_VOICE = "heart"
+N_ENROLLED = 5
+PROMPT_SECONDS = 8.0
+HEARD = work() / "heard"
+
+
+def held_out(split: str, n: int) -> list[Utterance]:
+    """Evenly spread over all kinds of texts."""
+    found = [u for u in corpus.read(MAIN_VOICE) if u.split == split]
+    picked = np.linspace(0, len(found) - 1, min(n, len(found))).round().astype(int)
+    return [found[i] for i in picked]
+
+
+class Studio:
+    """Makes the clips of each system."""
+
+    def __init__(self, folder: Path, n: int) -> None:
+        self._folder, self._n = folder, n
+        self._engines: dict[str, Nightingale] = {}
+        self.spoken_s = self.worked_s = 0.0
+
+    def clips(self, system: str) -> Iterator[Clip]:
+        if system == "clones":
+            yield from self._clones()
+            return
+        for seed, u in enumerate(held_out("short" if system == "short" else "held_out", self._n)):
+            if system == "teacher":
+                yield Clip(u.samples(), u.text, u.voice)
+            elif system == "rebuilt":
+                yield Clip(self._rebuild(u, seed), u.text, u.voice)
+            elif system == "espeak":
+                yield Clip(_espeak(u.text), u.text, u.voice)
+            else:
+                yield self._say(u.text, MAIN_VOICE, seed, meanflow=system == "meanflow")
+
+    def _say(
+        self, text: str, name: str, seed: int, *, meanflow: bool = False, voice: Voice | None = None
+    ) -> Clip:
+        engine = self._engine("meanflow" if meanflow else "standard")
+        start = time.perf_counter()
+        audio = engine.say(text, voice, seed=seed, max_tokens=400)
+        self.worked_s += time.perf_counter() - start
+        self.spoken_s += audio.seconds
+        return Clip(audio.samples, text, name)
+
+    def _rebuild(self, utterance: Utterance, seed: int) -> files.Wave:
+        parts = self._engine("standard").parts
+        tokens = json.loads((work() / "tokens" / f"{utterance.voice}.json").read_text())
+        codes = torch.tensor(tokens[utterance.id])
+        with torch.inference_mode():
+            mel = parts.flow.render(codes, parts.voice.flow, seed)
+            return fade_in(parts.vocoder.vocode(mel, seed)).numpy()
+
+    def _clones(self) -> Iterator[Clip]:
+        texts = held_out("held_out", self._n)
+        voices = [v for v in corpus.voices() if v != MAIN_VOICE and not bend.is_bent(v)]
+        for number, name in enumerate(voices):
+            voice = self.clone(name)
+            for seed, u in enumerate(texts[number :: len(voices)]):
+                yield self._say(u.text, name, seed, voice=voice)
+
+    def clone(self, name: str) -> Voice:
+        """From the last few seconds of a voice, which enrolment does not hear."""
+        parts: list[files.Wave] = []
+        for utterance in reversed(corpus.read(name)):
+            parts.append(utterance.samples())
+            if sum(map(len, parts)) > PROMPT_SECONDS * SAMPLES_PER_SECOND:
+                break
+        recording = io.BytesIO()
+        soundfile.write(recording, np.concatenate(parts), SAMPLES_PER_SECOND, format="WAV")
+        return self._engine("standard").clone(recording.getvalue())[0]
+
+    def _engine(self, decoder: str) -> Nightingale:
+        if decoder not in self._engines:
+            self._engines[decoder] = Nightingale.load(
+                self._folder, home=work() / "home", device="cpu", decoder=decoder
+            )
+        return self._engines[decoder]
+
+
+def _espeak(text: str) -> files.Wave:
+    command = ["espeak-ng", "-v", "en-us", "--stdout", text]
+    said = subprocess.run(command, capture_output=True, check=True).stdout
+    samples, rate_hz = soundfile.read(io.BytesIO(said), dtype="float32")
+    return files.resample(samples, rate_hz, SAMPLES_PER_SECOND)
+
+
+def enrolled() -> Iterator[Clip]:
+    """What the teachers' voices are known by."""
+    for voice in corpus.voices():
+        if not bend.is_bent(voice):
+            long = [u for u in corpus.read(voice) if u.n_tokens > 60]
+            yield from (Clip(u.samples(), u.text, voice) for u in long[:N_ENROLLED])
+
+
+def main(
+    folder: Path,
+    n: int = 200,
+    systems: str = ",".join(SYSTEMS),
+    out: Path = HEARD,
+    threads: int = 2,
+    words_only: bool = False,
+) -> None:
+    """Judge a packed model."""
+    torch.set_num_threads(threads)
+    assets = work() / "assets"
+    judge = Judge.load(assets, threads)
+    if words_only:
+        judge = Judge(judge.listener)
+    voices = judge.enroll(enrolled())
+    reports: dict[str, Report] = {}
+    facts: dict[str, object] = {}
+    for system in systems.split(","):
+        studio, clips = Studio(folder, n), []
+        (out / system).mkdir(parents=True, exist_ok=True)
+        for number, clip in enumerate(studio.clips(system)):
+            clips.append(clip)
+            if number < 40:
+                soundfile.write(out / system / f"{number:03}.wav", clip.samples, clip.rate_hz)
+        reports[system] = judge.score(clips, voices)
+        rtf = studio.worked_s / studio.spoken_s if studio.spoken_s else None
+        facts[system] = {**reports[system].facts(), "rtf": rtf}
+        (out / "facts.json").write_text(json.dumps(facts, indent=1))
+        Console().print(compare(reports), f"real-time factor {rtf:.3f}" if rtf else "")
+        Console(width=180).print(worst(reports[system], 8))
+
+
+if __name__ == "__main__":
+    typer.run(main)
