@@ -22,7 +22,7 @@ from nightingale.flow.estimator import Estimator, EstimatorConfig
 from nightingale.flow.model import Flow, FlowConfig
 from training import corpus, speakers
 from training.corpus import FLOW_MEL
-from training.loop import Losses, Plan, load_mean, train
+from training.loop import Losses, Plan, hasten, load_mean, train
 from training.tokenizer import tokens_by_voice
 from training.work import work
 
@@ -142,7 +142,8 @@ def main(
 ) -> None:
     torch.set_num_threads(threads)
     flow, speech = Flow(config()), Speech()
-    plan = Plan(n_steps, rate=1e-3)
+    hasten([*flow.estimator.down_blocks, *flow.estimator.mid_blocks, *flow.estimator.up_blocks])
+    plan = Plan(n_steps, rate=1e-3, bf16=True)
     train(flow, lambda step: losses(flow, speech.batch(step, n_tokens)), plan, FOLDER, minutes)
 
 

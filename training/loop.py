@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +52,7 @@ def train(
     """Go on from the last checkpoint; whether the plan was completed. The mean is kept in `net`."""
     folder.mkdir(parents=True, exist_ok=True)
     optimizer = torch.optim.AdamW(
-        net.parameters(), lr=plan.rate, betas=(0.9, 0.98), weight_decay=plan.decay
+        net.parameters(), lr=plan.rate, betas=(0.9, 0.98), weight_decay=plan.decay, fused=True
     )
     mean = {name: tensor.detach().clone() for name, tensor in net.state_dict().items()}
     first = _resume(folder, net, optimizer, mean)
@@ -84,6 +84,13 @@ def train(
     draw(folder)
     net.load_state_dict(mean)
     return step + 1 >= plan.n_steps
+
+
+def hasten(blocks: Iterable[nn.Module]) -> None:
+    """Compile blocks that take most of the time: a minute once, then 1.3 to 1.5 times as fast."""
+    torch._dynamo.config.recompile_limit = 64
+    for block in blocks:
+        block.forward = torch.compile(block.forward, dynamic=True)  # type: ignore[method-assign]
 
 
 def load_mean(net: nn.Module, folder: Path) -> nn.Module:

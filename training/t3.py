@@ -6,13 +6,14 @@ heads are shown early on that speech follows text from left to right; they stay 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 import typer
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nightingale.core import END_OF_SPEECH
@@ -21,7 +22,7 @@ from nightingale.t3.model import T3, T3Config
 from nightingale.text.tokenizer import EnglishTokenizer
 from training import bend, corpus, letters, speakers
 from training.corpus import Utterance
-from training.loop import Losses, Plan, load_mean, train
+from training.loop import Losses, Plan, hasten, load_mean, train
 from training.tokenizer import tokens_by_voice
 from training.work import work
 
@@ -128,25 +129,25 @@ class Watcher:
 
     def __init__(self, t3: T3) -> None:
         self._t3 = t3
-        self._seen: dict[tuple[int, str], Tensor] = {}
+        self._read: dict[int, Tensor] = {}
         for layer in {layer for layer, _ in t3.config.alignment_heads}:
-            attention = t3.tfmr.layers[layer].self_attn
-            attention.q_proj.register_forward_hook(self._keep(layer, "q"))
-            attention.k_proj.register_forward_hook(self._keep(layer, "k"))
+            t3.tfmr.layers[layer].register_forward_pre_hook(functools.partial(self._keep, layer))
 
-    def _keep(self, layer: int, what: str):  # type: ignore[no-untyped-def]
-        def hook(_module: object, _inputs: object, output: Tensor) -> None:
-            self._seen[layer, what] = output
-
-        return hook
+    def _keep(self, layer: int, _module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self._read[layer] = inputs[0]
 
     def weights(self, layer: int, head: int, text: tuple[int, int], n_speech: int) -> Tensor:
         """(B, S, T): how each speech position of a head looks at the text"""
-        t3, n_heads = self._t3, self._t3.config.n_heads
-        q, k = (self._seen[layer, what].unflatten(-1, (n_heads, -1))[:, :, head] for what in "qk")
-        n = q.shape[1]
-        q, k = (rotate(x[:, None], t3.tfmr.cos[:n], t3.tfmr.sin[:n])[:, 0] for x in (q, k))
-        scores = q[:, -n_speech:] @ k.mT / q.shape[-1] ** 0.5
+        llama = self._t3.tfmr
+        attention, norm = llama.layers[layer].self_attn, llama.layers[layer].input_layernorm
+        x = norm(self._read[layer])
+        d_head, n = x.shape[-1] // self._t3.config.n_heads, x.shape[1]
+        rows = slice(head * d_head, (head + 1) * d_head)
+        q, k = (
+            rotate(F.linear(x, project.weight[rows]), llama.cos[:n], llama.sin[:n])
+            for project in (attention.q_proj, attention.k_proj)
+        )
+        scores = q[:, -n_speech:] @ k.mT / d_head**0.5
         seen = torch.ones(n, n, dtype=torch.bool).tril()[-n_speech:]
         weights = scores.float().masked_fill(~seen, -torch.inf).softmax(-1)
         return weights[..., text[0] : text[1]]
@@ -176,6 +177,7 @@ def main(
     t3, lessons = T3(DRAFT if draft else CONFIG), Lessons(n_positions)
     calm(t3)
     watcher = Watcher(t3)
+    hasten(t3.tfmr.layers)
     print(f"{lessons.n_batches} batches, {sum(p.numel() for p in t3.parameters()) / 1e6:.2f} M")
 
     def losses(step: int) -> Losses:

@@ -26,10 +26,10 @@ from training.corpus import FLOW_MEL, TOKEN_MEL, Utterance
 from training.loop import Losses, Plan, load_mean, train
 from training.work import work
 
-CONFIG = SpeechTokenizerConfig(n_layers=3, d_model=128)
+CONFIG = SpeechTokenizerConfig(n_layers=3, d_model=192)
 FOLDER = work() / "tokenizer"
 TOKENS = work() / "tokens"
-WIDTH = 160
+WIDTH = 192
 UNSPOKEN = frozenset(" ,.!?;:-\u2014\u2026\"'()\u201c\u201dˈˌ")  # not a sound of its own
 
 
@@ -105,7 +105,7 @@ class Lessons:
         )
         used = tokens_of(levels.detach()).unique().numel() / levels[..., 0].numel()
         alike = sameness(smooth.flatten(0, 1))
-        loss = mel + 0.15 * ctc + alike
+        loss = mel + 0.4 * ctc + alike
         return {"loss": loss, "mel": mel, "ctc": ctc, "alike": alike, "used": torch.tensor(used)}
 
 
@@ -123,7 +123,7 @@ def stack(kind: corpus.Features, batch: list[Utterance]) -> Tensor:
     return torch.from_numpy(np.stack([kind.of(u) for u in batch])).float()
 
 
-def main(n_steps: int = 4000, minutes: float | None = None, threads: int = 1) -> None:
+def main(n_steps: int = 5000, minutes: float | None = None, threads: int = 1) -> None:
     torch.set_num_threads(threads)
     lessons = Lessons(corpus.training_set(TOKEN_MEL, FLOW_MEL), n_tokens=1000)
     FOLDER.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ from nightingale.vocoder.model import Vocoder, VocoderConfig
 from nightingale.vocoder.source import SourceState
 from training import corpus
 from training.corpus import FLOW_MEL, PITCH, Utterance
-from training.loop import Losses, Plan, train
+from training.loop import Losses, Plan, hasten, train
 from training.work import work
 
 CONFIG = VocoderConfig(
@@ -115,6 +115,7 @@ def main(
     with torch.no_grad():  # hertz are large numbers; begin among them
         vocoder.f0_predictor.classifier.bias.fill_(150.0)
         vocoder.f0_predictor.classifier.weight.mul_(30.0)
+    hasten([*vocoder.resblocks, *vocoder.source_resblocks])
     plan = Plan(n_steps, rate=1e-3, clip=5.0, decay=0.0)
     train(vocoder, lambda step: losses(vocoder, utterances, n_pieces, step), plan, FOLDER, minutes)
 
