@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from nightingale import assembly
+from nightingale.assembly import _other_decoder
 from nightingale.core import SAMPLES_PER_TOKEN
 from nightingale.errors import (
     LanguageError,
@@ -23,6 +26,8 @@ from nightingale.errors import (
 )
 from nightingale.pipeline import Nightingale
 from nightingale.voice.library import Card, to_bytes
+from nightingale.weights import catalog, record
+from tests.flow.tiny import tiny_flow
 from tests.tiny_release import make_release
 
 NAMES = ["english", "multilingual-zh-cmn", "multilingual-hi", "turbo", "nano"]
@@ -221,3 +226,44 @@ def test_a_model_that_is_not_here_is_explained(home: Path, tmp_path: Path) -> No
         Nightingale.load(tmp_path, home=home)
     with pytest.raises(OptionError, match="standard and meanflow"):
         Nightingale.load(make_release(tmp_path / "nano", "nano"), home=home, decoder="quick")
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package with a small model in it, both of whose decoders share all but an estimator."""
+    folder = make_release(tmp_path / "bundle", "fledgling")
+    flow = tiny_flow("meanflow")
+    own = {f"flow.{name}": t for name, t in flow.state_dict().items() if name.startswith("decoder")}
+    header = {"config": {"flow": asdict(flow.config)}, "rest": "s3gen.safetensors"}
+    told = {"nightingale": json.dumps(header)}
+    save_file(own, folder / "s3gen_meanflow.safetensors", told)
+    monkeypatch.setattr(record, "BUNDLE", folder)
+    return folder
+
+
+@pytest.mark.usefixtures("bundle")
+def test_where_nothing_was_pulled_the_model_of_the_package_speaks(tmp_path: Path) -> None:
+    engine = Nightingale.load(home=tmp_path / "empty", watermark=False)
+    assert engine.parts.model.name == "fledgling"
+    quick = Nightingale.load("fledgling", home=tmp_path, decoder="meanflow", watermark=False)
+    assert quick.parts.flow.config.meanflow
+    said = [e.say("Hello.", max_tokens=8) for e in (engine, quick)]
+    assert said[0].tokens == said[1].tokens
+    assert np.abs(said[0].samples - said[1].samples).max() > 1e-3
+
+
+@pytest.mark.usefixtures("bundle")
+def test_no_released_model_borrows_a_decoder_of_the_package(releases: Path, home: Path) -> None:
+    """Its speech tokens are others."""
+    with pytest.raises(NotPulledError, match="nightingale pull turbo"):
+        _other_decoder("meanflow", catalog.find("english"), releases / "x", "english", home)
+    with pytest.raises(NotPulledError, match="nightingale pull multilingual"):
+        _other_decoder("standard", catalog.find("nano"), releases / "x", "nano", home)
+
+
+def test_a_package_without_its_model_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "BUNDLE", tmp_path)
+    with pytest.raises(NotPulledError, match="reinstall"):
+        Nightingale.load("fledgling", home=tmp_path)

@@ -17,6 +17,7 @@ TINY: dict[Family, T3Config] = {
     ),
     "turbo": T3Config("turbo", 3, 128, 2, 512, 500, 6563, 375),
     "nano": T3Config("nano", 2, 64, 1, 256, 500, 6563, 375),
+    "fledgling": T3Config("fledgling", 3, 128, 2, 256, 300, 6563, 150),
 }
 
 

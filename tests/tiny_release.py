@@ -46,7 +46,7 @@ def make_release(folder: Path, name: str, *, full_size: bool = False) -> Path:
     write_s3gen(paths["s3gen"], meanflow=meanflow)
     _write(paths["voice_encoder"], SpeakerEncoder().state_dict(), {})
     _write(paths["voice"], _conds(375 if meanflow else 150, 157 if full_size else 20), {})
-    if model.family == "english":
+    if model.family in ("english", "fledgling"):
         make_tokenizers.english(paths["tokenizer"])
     elif model.family == "multilingual":
         make_tokenizers.multilingual(paths["tokenizer"])
@@ -138,6 +138,13 @@ def _write(file: Path, state: dict[str, Any], configs: dict[str, Any]) -> None:
     if file.suffix == ".pt":
         torch.save(state, file)
         return
+    if any(isinstance(part, dict) for part in state.values()):  # named flat
+        state = {
+            f"{part}.{name}": tensor
+            for part, tensors in state.items()
+            for name, tensor in tensors.items()
+            if isinstance(tensor, Tensor)
+        }
     told = {part: dataclasses.asdict(config) for part, config in configs.items()}
     tensors: dict[str, Tensor] = {name: t.contiguous().clone() for name, t in state.items()}
     save_file(tensors, file, {"nightingale": json.dumps({"config": told})})

@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nightingale.core import END_OF_SPEECH
 from nightingale.t3.llama import rotate
-from nightingale.t3.model import T3, T3Config
+from nightingale.t3.model import CONFIGS, T3
 from nightingale.text.tokenizer import EnglishTokenizer
 from training import bend, corpus, letters, speakers
 from training.corpus import Utterance
@@ -26,11 +26,7 @@ from training.loop import Losses, Plan, hasten, load_mean, train
 from training.tokenizer import tokens_by_voice
 from training.work import work
 
-HEADS = ((2, 0), (3, 1))  # layer, head
-CONFIG = T3Config(
-    "english", n_layers=6, d_model=192, n_heads=3, d_ffn=512, n_text=letters.N_TEXT, n_speech=6563,
-    max_prompt=150, max_text=400, max_speech=1000, alignment_heads=HEADS,
-)  # fmt: skip
+CONFIG = CONFIGS["fledgling"]
 DRAFT = replace(CONFIG, n_layers=2, d_model=96, n_heads=2, d_ffn=256, alignment_heads=((1, 0),))
 EXAGGERATION = 0.5
 DROP_TEXT = 0.1

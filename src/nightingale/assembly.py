@@ -67,7 +67,7 @@ def assemble(
     model, files = _find(name, home)
     chosen = _decoder(decoder, model)
     if chosen != _own_decoder(model):
-        files = {**files, "s3gen": _other_decoder(chosen, name, home)}
+        files = {**files, "s3gen": _other_decoder(chosen, model, files["s3gen"], name, home)}
     return Parts(
         model=model,
         files=files,
@@ -126,26 +126,30 @@ def _decoder(wanted: str | None, model: Model) -> Decoder:
     return _own_decoder(model)
 
 
-def _other_decoder(decoder: Decoder, name: str | Path | None, home: Path) -> Path:
-    """All models share their speech tokens, so any model's decoder can be borrowed."""
-    if name is not None and (folder := Path(name)).is_dir():
+def _other_decoder(
+    decoder: Decoder, model: Model, s3gen: Path, name: str | Path | None, home: Path
+) -> Path:
+    """Released models share their speech tokens, so any one's decoder can be borrowed."""
+    folder = Path(name) if name is not None and Path(name).is_dir() else None
+    if folder or model.is_bundled:
         release = "s3gen_meanflow" if decoder == "meanflow" else "s3gen"
-        file = folder / f"{release}.safetensors"
+        file = (folder or s3gen.parent) / f"{release}.safetensors"
         if file.is_file():
             return file
         raise NotPulledError(f"the {decoder} decoder is {file}, which is not there")
-    lenders = [model for model in catalog.by_preference() if _own_decoder(model) == decoder]
-    for model in lenders:
+    released = [lender for lender in catalog.by_preference() if not lender.is_bundled]
+    lenders = [lender for lender in released if _own_decoder(lender) == decoder]
+    for lender in lenders:
         try:
-            return locate(model, home)["s3gen"]
+            return locate(lender, home)["s3gen"]
         except WeightsError:
             continue
-    names = " or ".join(f"`nightingale pull {model.name}`" for model in lenders[:2])
+    names = " or ".join(f"`nightingale pull {lender.name}`" for lender in lenders[:2])
     raise NotPulledError(f"the {decoder} decoder is not on this machine; get it with {names}")
 
 
 def _tokenizer(model: Model, files: Files) -> TextTokenizer:
-    if model.family == "english":
+    if model.family in ("english", "fledgling"):
         return EnglishTokenizer(files["tokenizer"])
     if model.family == "multilingual":
         return MultilingualTokenizer(files["tokenizer"], files.get("cangjie"))

@@ -29,7 +29,8 @@ N_SPEECH_CODES = 6561  # 3 ** 8 codes that stand for sound; ids above are contro
 START_OF_SPEECH = 6561
 END_OF_SPEECH = 6562
 
-Family = Literal["english", "multilingual", "turbo", "nano"]
+# The released ones share their speech tokens; Fledgling, which comes with the package, has its own.
+Family = Literal["english", "multilingual", "turbo", "nano", "fledgling"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +39,13 @@ class Options:
 
     # what is spoken
     language: str | None = "en"  # None: no language tag (Multilingual only)
-    exaggeration: float = 0.5  # English, Multilingual
+    exaggeration: float = 0.5  # not Turbo and Nano
 
     # sampling
     cfg_weight: float = 0.5  # guidance; 0 runs one row instead of two
     temperature: float = 0.8  # 0 takes the best token every time
     repetition_penalty: float = 1.2
-    min_p: float = 0.05  # English, Multilingual
+    min_p: float = 0.05  # not Turbo and Nano
     top_p: float = 1.0
     top_k: int = 0  # 0: off; Turbo and Nano
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from nightingale.core import FlowPrompt, Voice
+from nightingale.core import Family, FlowPrompt, Voice
 from nightingale.errors import CorruptFileError, VoiceError
 from nightingale.voice.library import Card, Library, from_release, read, to_bytes
 from tests.tiny import tiny_voice
@@ -145,3 +145,24 @@ def test_the_released_voice_is_understood() -> None:
     assert voice.flow.tokens.tolist() == list(range(157))
     assert voice.flow.mel.shape == (314, 80)
     assert voice.flow.xvector.shape == (192,)
+
+
+@pytest.mark.parametrize(
+    ("made_for", "asked", "fits"),
+    [
+        ("english", "multilingual", True),
+        ("multilingual", "english", True),
+        ("fledgling", "fledgling", True),
+        ("fledgling", "english", False),
+        ("turbo", "fledgling", False),
+    ],
+)
+def test_a_voice_is_refused_where_its_tokens_mean_something_else(
+    made_for: Family, asked: Family, fits: bool, library: Library
+) -> None:
+    library.save("anna", some_voice(), Card(made_for))
+    if fits:
+        assert library.load("anna", asked)[1].family == made_for
+        return
+    with pytest.raises(VoiceError, match=f"made for {made_for}.*voice add"):
+        library.load("anna", asked)

@@ -52,12 +52,14 @@ def _list_models(settings: Settings) -> None:
             record.locate(model, settings.home)
             state = "yes"
         except NotPulledError:
+            if model.is_bundled:
+                continue  # a package without it: nothing that a pull could mend
             state = "no"
         except CorruptFileError:
             state = "damaged"
         n_languages = len(model.languages)
         spoken = ", ".join(model.languages) if n_languages < 4 else f"{n_languages} languages"
-        size = f"{model.n_bytes / 1e9:.1f} GB"
+        size = "-" if model.is_bundled else f"{model.n_bytes / 1e9:.1f} GB"
         table.add_row(model.name, spoken, size, state, model.description)
     console = Console(highlight=False)
     if not console.is_terminal:

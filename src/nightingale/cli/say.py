@@ -78,7 +78,13 @@ def say(  # noqa: PLR0913, PLR0917
         engine = Nightingale.load(
             model, home=settings.home, device=device, decoder=decoder, watermark=watermark
         )
-        chosen = Library(settings.home / "voices").load(voice)[0] if voice else None
+        library, family = Library(settings.home / "voices"), engine.parts.model.family
+        chosen = library.load(voice, family)[0] if voice else None
+    if model is None and engine.parts.model.is_bundled:
+        console.print(
+            "Speaking with fledgling, the small model that comes along. "
+            "`nightingale pull multilingual` brings the real voice."
+        )
     with _progress(console) as progress:
         audio = engine.say(text, chosen, progress=progress, **options)
     if not audio.is_complete:

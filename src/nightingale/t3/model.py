@@ -30,7 +30,7 @@ RESERVE = 256  # positions of room for speech at the start: ten seconds
 
 @dataclass(frozen=True, slots=True)
 class T3Config:
-    """The sizes of one T3; the four released ones are in CONFIGS."""
+    """The sizes of one T3; the released ones and our small one are in CONFIGS."""
 
     family: Family
     n_layers: int
@@ -47,7 +47,7 @@ class T3Config:
     @property
     def is_llama(self) -> bool:
         """Llama variants have guidance, a perceiver, an emotion and positions of their own."""
-        return self.family in ("english", "multilingual")
+        return self.family not in ("turbo", "nano")
 
 
 CONFIGS: dict[Family, T3Config] = {
@@ -58,6 +58,10 @@ CONFIGS: dict[Family, T3Config] = {
     ),
     "turbo": T3Config("turbo", 24, 1024, 16, 4096, 50276, 6563, 375),
     "nano": T3Config("nano", 12, 768, 12, 3072, 50276, 6563, 375),
+    "fledgling": T3Config(
+        "fledgling", 6, 192, 3, 512, 512, 6563, 150, max_text=400, max_speech=1000,
+        alignment_heads=((2, 0), (3, 1)),
+    ),
 }  # fmt: skip
 
 # In the released files, but of no use for speaking.

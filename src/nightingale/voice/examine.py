@@ -16,8 +16,13 @@ from nightingale.errors import AudioError
 Wave = NDArray[np.float32]
 
 FLOW_SECONDS = 10  # the flow reads the beginning
-PROMPT_SECONDS: dict[Family, int] = {"english": 6, "multilingual": 6, "turbo": 15, "nano": 15}
-LEAST_SECONDS: dict[Family, float] = {"english": 1, "multilingual": 1, "turbo": 5, "nano": 5}
+# What T3 hears of a recording, and the least that will do.
+PROMPT_SECONDS: dict[Family, int] = {
+    "english": 6, "multilingual": 6, "turbo": 15, "nano": 15, "fledgling": 6,
+}  # fmt: skip
+LEAST_SECONDS: dict[Family, float] = {
+    "english": 1, "multilingual": 1, "turbo": 5, "nano": 5, "fledgling": 1,
+}  # fmt: skip
 
 SHORT_SECONDS = 3.0  # below this the voice is a guess
 FAINT_PEAK = 1e-3

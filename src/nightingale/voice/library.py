@@ -72,8 +72,15 @@ class Library:
             raise VoiceError(f"there is a voice {name!r} already; remove it first, or take another")
         return file
 
-    def load(self, name: str) -> tuple[Voice, Card]:
-        return read(self.find(name))
+    def load(self, name: str, family: Family | None = None) -> tuple[Voice, Card]:
+        """A voice and its card; with a family, only if that one knows the voice's tokens."""
+        voice, card = read(self.find(name))
+        if family is not None and (card.family == "fledgling") != (family == "fledgling"):
+            raise VoiceError(
+                f"the voice {name!r} was made for {card.family}, whose speech tokens {family} does "
+                "not know; make it anew from its recording with `nightingale voice add`"
+            )
+        return voice, card
 
     def find(self, name: str) -> Path:
         """The file of a voice that is there."""

@@ -1,4 +1,6 @@
-"""Every released model of the Chatterbox family: which files it is made of, and where they lie.
+"""Every model that can be spoken with: which files it is made of, and where they lie.
+
+The released ones of the Chatterbox family lie on the hub; a small one of our own comes along.
 
 Pure data. Knows nothing of the network, the disk or torch. Commits and SHA-256 sums were published
 by third parties; nobody here has held them against the hub yet. A file without a sum is checked
@@ -69,7 +71,13 @@ class Model:
     def is_pinned(self) -> bool:
         return all(part.is_pinned for part in self.parts)
 
+    @property
+    def is_bundled(self) -> bool:
+        """It comes with the package: no hub has it, and nothing is to be pulled."""
+        return self.parts[0].repo == _PACKAGE[0]
 
+
+_PACKAGE = ("", "")
 _BASE = ("ResembleAI/chatterbox", "5bb1f6ee58e50c3b8d408bc82a6d3740c2db6e18")
 _TURBO = ("ResembleAI/chatterbox-turbo", "749d1c1a46eb10492095d68fbcf55691ccf137cd")
 _NANO = ("ResembleAI/chatterbox-nano", "71ccd1d0081b430592cea481f4307e764e07bc64")
@@ -196,6 +204,23 @@ def _turbo_like(name: Family, home: tuple[str, str], n_t3: int, description: str
     )
 
 
+def _fledgling() -> Model:
+    return Model(
+        name="fledgling",
+        family="fledgling",
+        description="small, for first words and for tests; comes with the package",
+        languages=("en",),
+        n_parameters=15_000_000,
+        parts=(
+            RemoteFile("t3", *_PACKAGE, "t3_cfg.safetensors"),
+            RemoteFile("s3gen", *_PACKAGE, "s3gen.safetensors"),
+            RemoteFile("voice_encoder", *_PACKAGE, "ve.safetensors"),
+            RemoteFile("tokenizer", *_PACKAGE, "tokenizer.json"),
+            RemoteFile("voice", *_PACKAGE, "conds.safetensors"),
+        ),
+    )
+
+
 MODELS = (
     _english(),
     _multilingual("v2", None, "upstream's default"),
@@ -212,6 +237,7 @@ MODELS = (
     _pack("hi", "hi", "Hindi"),
     _turbo_like("turbo", _TURBO, _N_T3_TURBO, "faster: two flow steps, no guidance"),
     _turbo_like("nano", _NANO, _N_T3_NANO, "the smallest"),
+    _fledgling(),
 )
 
 # Upstream's code loads v2 unless told otherwise, although its authors recommend v3: v2 it is.
@@ -224,7 +250,7 @@ _PREFERRED = ("multilingual-v3", "multilingual-v2", "turbo", "english", "nano")
 def by_preference() -> list[Model]:
     """All models, those first that one would speak with when nobody chose."""
     rank = {name: place for place, name in enumerate(_PREFERRED)}
-    return sorted(MODELS, key=lambda model: rank.get(model.name, len(rank)))
+    return sorted(MODELS, key=lambda model: rank.get(model.name, len(rank) + model.is_bundled))
 
 
 def find(name: str) -> Model:

@@ -49,6 +49,8 @@ def pull(model: Model, home: Path, report: Report = lambda *_: None) -> dict[Rol
 
     What is here is checked and kept, what was cut off is continued, what is bad is replaced.
     """
+    if model.is_bundled:
+        return locate(model, home)
     try:
         commits = _commits(model)
     except PullError:

@@ -17,6 +17,8 @@ from uuid import uuid4
 from nightingale.errors import CorruptFileError, NotPulledError
 from nightingale.weights.catalog import Model, RemoteFile, Role
 
+BUNDLE = Path(__file__).parents[1] / "fledgling"  # the model that comes with the package
+
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
@@ -62,6 +64,8 @@ def git_blob_of(file: Path) -> str:
 
 def locate(model: Model, home: Path) -> dict[Role, Path]:
     """Where the files of a pulled model lie. Asks no network; refuses a file that was changed."""
+    if model.is_bundled:
+        return _bundled(model)
     command = f"`nightingale pull {model.name}`"
     stamps = _recall(model, home)
     if stamps.keys() != set(model.parts):
@@ -82,6 +86,17 @@ def locate(model: Model, home: Path) -> dict[Role, Path]:
         with suppress(OSError):  # a home that cannot be written costs time, nothing else
             remember(model, renewed, home)
     return {part.role: stamp.file for part, stamp in renewed.items()}
+
+
+def _bundled(model: Model) -> dict[Role, Path]:
+    files = {part.role: BUNDLE / part.path for part in model.parts}
+    absent = [file.name for file in files.values() if not file.is_file()]
+    if absent:
+        raise NotPulledError(
+            f"{model.name} should have come with the package, but {', '.join(absent)} is not "
+            "there; reinstall nightingale-tts"
+        )
+    return files
 
 
 def remember(model: Model, stamps: dict[RemoteFile, Stamp], home: Path) -> None:
