@@ -11,50 +11,11 @@ import random
 import re
 from pathlib import Path
 
+from nightingale.text.numbers import clock, number, ordinal
+
 _HERE = Path(__file__).parent
 _SLOT = re.compile(r"\{(\w+)\}")
-_ONES = [
-    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
-    *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen"),
-    "nineteen",
-]
-_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-_ODD_ORDINALS = {
-    "one": "first",
-    "two": "second",
-    "three": "third",
-    "five": "fifth",
-    "eight": "eighth",
-    "nine": "ninth",
-    "twelve": "twelfth",
-}
 _DOUBLED = {"swim", "run", "shop"}  # verbs whose last letter doubles before -ing
-
-
-def number(n: int) -> str:
-    """A whole number below a million, in words."""
-    if n < 20:
-        return _ONES[n]
-    if n < 100:
-        return _TENS[n // 10 - 2] + (f"-{_ONES[n % 10]}" if n % 10 else "")
-    if n < 1000:
-        return f"{_ONES[n // 100]} hundred" + (f" and {number(n % 100)}" if n % 100 else "")
-    return f"{number(n // 1000)} thousand" + (f" {number(n % 1000)}" if n % 1000 else "")
-
-
-def ordinal(n: int) -> str:
-    """The ordinal of a number below a hundred, in words."""
-    tens, dash, last = number(n).rpartition("-")
-    if last in _ODD_ORDINALS:
-        return tens + dash + _ODD_ORDINALS[last]
-    return tens + dash + (last[:-1] + "ieth" if last.endswith("y") else last + "th")
-
-
-def clock(hour: int, minute: int) -> str:
-    """A time of day, as it is said."""
-    if minute == 0:
-        return f"{number(hour)} o'clock"
-    return f"{number(hour)} {'oh ' if minute < 10 else ''}{number(minute)}"
 
 
 def _gerund(verb: str) -> str:
@@ -77,13 +38,14 @@ def _read_slots() -> dict[str, list[str]]:
     big = (*range(100, 1000, 7), *range(1000, 10000, 125), *range(10000, 99000, 4500))
     cents = (25, 49, 50, 75, 95, 99)
     minutes = (0, 5, 10, 15, 20, 30, 45, 50, 55)
+    digits = [number(n) for n in range(1, 10)]
     return slots | {
         "ordinal": [ordinal(n) for n in range(1, 32)],
         "n": [number(n) for n in range(2, 100)],
         "small": [number(n) for n in range(2, 13)],
         "big": [number(n) for n in big],
-        "one": _ONES[1:10],
-        "digit": ["oh", *_ONES[1:10]],
+        "one": digits,
+        "digit": ["oh", *digits],
         "year": [number(n) for n in range(21, 100)],
         "time": [clock(hour, minute) for hour in range(1, 13) for minute in minutes],
         "price": [f"{number(n)} dollars" for n in range(2, 100)]

@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from nightingale.core import END_OF_SPEECH
 from nightingale.t3.llama import rotate
 from nightingale.t3.model import CONFIGS, T3
-from nightingale.text.tokenizer import EnglishTokenizer
+from nightingale.text.tokenizer import FledglingTokenizer
 from training import bend, corpus, letters, speakers
 from training.corpus import Utterance
 from training.loop import Losses, Plan, hasten, load_mean, train
@@ -48,7 +48,7 @@ class Lessons:
     def __init__(self, n_positions: int) -> None:
         self._tokens = tokens_by_voice()
         self._vectors = speakers.vectors_by_voice()
-        tokenizer = EnglishTokenizer(letters.FILE)
+        tokenizer = FledglingTokenizer(letters.FILE)
         self._by_voice: dict[str, list[Utterance]] = {}
         by_length: dict[int, list[tuple[Utterance, list[int]]]] = {}
         for utterance in corpus.training_set():

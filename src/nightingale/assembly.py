@@ -20,6 +20,7 @@ from nightingale.flow import model as flow
 from nightingale.t3 import model as t3
 from nightingale.text.tokenizer import (
     EnglishTokenizer,
+    FledglingTokenizer,
     Gpt2Tokenizer,
     MultilingualTokenizer,
     TextTokenizer,
@@ -149,8 +150,10 @@ def _other_decoder(
 
 
 def _tokenizer(model: Model, files: Files) -> TextTokenizer:
-    if model.family in ("english", "fledgling"):
+    if model.family == "english":
         return EnglishTokenizer(files["tokenizer"])
+    if model.family == "fledgling":
+        return FledglingTokenizer(files["tokenizer"])
     if model.family == "multilingual":
         return MultilingualTokenizer(files["tokenizer"], files.get("cangjie"))
     return Gpt2Tokenizer(files["tokenizer.vocab"].parent)

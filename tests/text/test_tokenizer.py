@@ -17,6 +17,7 @@ from nightingale.errors import CorruptFileError, LanguageError, NotPulledError, 
 from nightingale.text.languages import LANGUAGES
 from nightingale.text.tokenizer import (
     EnglishTokenizer,
+    FledglingTokenizer,
     Gpt2Tokenizer,
     MultilingualTokenizer,
     TextTokenizer,
@@ -246,3 +247,11 @@ def test_any_text_gives_ids_of_the_english_vocabulary(text: str, files: Path) ->
 @given(text=texts)
 def test_any_text_gives_ids_of_the_turbo_vocabulary(text: str, turbo: Gpt2Tokenizer) -> None:
     assert set(turbo.encode(text)) <= set(turbo._tokenizer.get_vocab().values())
+
+
+def test_the_small_models_tokenizer_spells_numbers_and_drops_accents(
+    files: Path, english: EnglishTokenizer
+) -> None:
+    fledgling = FledglingTokenizer(files / "english.json")
+    assert fledgling.encode("Café 7") == english.encode("Cafe seven")
+    assert fledgling.encode("The reef.") == english.encode("The reef.")

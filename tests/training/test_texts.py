@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from training.grammar import clock, everyday, number, ordinal
+from nightingale.text.numbers import clock, number, ordinal
+from training.grammar import everyday
 from training.shorts import shorts
 from training.sources import sentences_of
 from training.texts import (

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from tokenizers import Tokenizer
 
 from nightingale.errors import LanguageError, TextError
-from nightingale.text import chinese, gpt2
+from nightingale.text import chinese, gpt2, numbers
 from nightingale.text.files import corrupt, read_text
 from nightingale.text.languages import LANGUAGES, check_language, prepare
 from nightingale.text.normalize import ENGLISH, MULTILINGUAL, TURBO, normalize
@@ -35,6 +35,15 @@ class EnglishTokenizer:
         """The ids of one utterance, start and end included."""
         check_language(language, ("en",))
         return _ids(self._tokenizer, normalize(text, ENGLISH))
+
+
+class FledglingTokenizer(EnglishTokenizer):
+    """The small model's: numbers in words and letters without marks, because it read no others."""
+
+    def encode(self, text: str, language: str | None = None) -> list[int]:
+        """The ids of one utterance, start and end included."""
+        plain = unicodedata.normalize("NFKD", numbers.spell(text))
+        return super().encode("".join(c for c in plain if not unicodedata.combining(c)), language)
 
 
 class MultilingualTokenizer:
