@@ -7,7 +7,8 @@ import re
 from itertools import product
 from pathlib import Path
 
-from training.grammar import SLOTS, number, paragraphs
+from nightingale.text.numbers import number
+from training.grammar import SLOTS, paragraphs
 
 _HERE = Path(__file__).parent
 _ASKS = re.compile(
