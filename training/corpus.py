@@ -26,6 +26,7 @@ CORPUS = work() / "corpus"
 FEATURES = work() / "features"
 HELD_OUT_VOICES = "af_sarah", "held_mix"
 MIN_TOKENS, MAX_TOKENS = 12, 300
+N_PITCHED = 2500  # utterances of a voice whose pitch is measured: enough for the vocoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,8 @@ def make(kind: str, voice: str, limit: int | None = None) -> Path:
 
 def main() -> None:
     """All features of all voices."""
-    jobs = [(kind, voice) for kind in MAKERS for voice in voices()]
+    limits = {"pitch": N_PITCHED}
+    jobs = [(kind, voice, limits.get(kind)) for kind in MAKERS for voice in voices()]
     with ProcessPoolExecutor(2) as pool:
         for file in pool.map(make, *zip(*jobs, strict=True)):
             print(file)
