@@ -87,6 +87,7 @@ class Comparison:
             save_file({"speaker": voice.speaker, "tokens": voice.tokens}, work / f"voice{number}")
         checkpoint = work / "t3.safetensors"
         job = {
+            "threads": torch.get_num_threads(),
             "sizes": dataclasses.asdict(config),
             "seed": 7,
             "sharpness": sharpness,

@@ -106,7 +106,7 @@ def speak(model: Any, case: dict[str, Any], voice: dict[str, torch.Tensor]) -> l
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
-    torch.set_num_threads(job.get("threads", 2))
+    torch.set_num_threads(job["threads"])
     model = build(job["sizes"])
     checkpoint = Path(job["checkpoint"])
     if checkpoint.exists():
