@@ -93,8 +93,8 @@ def _bundled(model: Model) -> dict[Role, Path]:
     absent = [file.name for file in files.values() if not file.is_file()]
     if absent:
         raise NotPulledError(
-            f"{model.name} should have come with the package, but {', '.join(absent)} is not "
-            "there; reinstall nightingale-tts"
+            f"{model.name} should have come with the package, but it lacks {', '.join(absent)}; "
+            "reinstall nightingale-tts"
         )
     return files
 
