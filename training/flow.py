@@ -16,6 +16,7 @@ import torch.nn.functional as F
 import typer
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nightingale.flow.encoder import EncoderConfig, frame_mask
 from nightingale.flow.estimator import Estimator, EstimatorConfig
@@ -28,8 +29,8 @@ from training.work import work
 
 ENCODER = EncoderConfig(d_model=128, n_heads=2, d_ffn=384, n_layers=2, n_up_layers=1)
 SIZES = {"d_model": 128, "n_heads": 4, "d_head": 32, "d_ffn": 384, "d_time": 128}
-ESTIMATOR = EstimatorConfig(**SIZES, n_mid_blocks=4, n_transformers=1)
-MEANFLOW = EstimatorConfig(**SIZES, n_mid_blocks=4, n_transformers=1, meanflow=True)
+ESTIMATOR = EstimatorConfig(**SIZES, n_mid_blocks=3, n_transformers=1)
+MEANFLOW = EstimatorConfig(**SIZES, n_mid_blocks=3, n_transformers=1, meanflow=True)
 FOLDER = work() / "flow"
 MEANFLOW_FOLDER = work() / "meanflow"
 LENGTHS = (48, 96, 160, 256)  # tokens
@@ -144,7 +145,8 @@ def main(
     flow, speech = Flow(config()), Speech()
     hasten([*flow.estimator.down_blocks, *flow.estimator.mid_blocks, *flow.estimator.up_blocks])
     plan = Plan(n_steps, rate=1e-3, bf16=True)
-    train(flow, lambda step: losses(flow, speech.batch(step, n_tokens)), plan, FOLDER, minutes)
+    with sdpa_kernel(SDPBackend.MATH):  # the fused one is slow on its way back
+        train(flow, lambda step: losses(flow, speech.batch(step, n_tokens)), plan, FOLDER, minutes)
 
 
 def load(folder: str = "flow") -> Flow:

@@ -21,8 +21,10 @@ from rich.console import Console
 
 from nightingale.audio import files
 from nightingale.core import SAMPLES_PER_SECOND, Voice
+from nightingale.measure import texts
 from nightingale.measure.quality import Clip, Judge, Report
 from nightingale.measure.report import compare, worst
+from nightingale.measure.texts import Kind
 from nightingale.pipeline import Nightingale
 from nightingale.vocoder.model import fade_in
 from training import bend, corpus
@@ -36,11 +38,10 @@ PROMPT_SECONDS = 8.0
 HEARD = work() / "heard"
 
 
-def held_out(split: str, n: int) -> list[Utterance]:
-    """Evenly spread over all kinds of texts."""
-    found = [u for u in corpus.read(MAIN_VOICE) if u.split == split]
-    picked = np.linspace(0, len(found) - 1, min(n, len(found))).round().astype(int)
-    return [found[i] for i in picked]
+def held_out(kind: Kind, n: int) -> list[Utterance]:
+    """Evenly spread over all kinds of texts, as the teacher says them."""
+    spoken = {u.text: u for u in corpus.read(MAIN_VOICE) if u.split != "train"}
+    return [spoken[text] for text in texts.read(kind, n)]
 
 
 class Studio:
@@ -84,11 +85,11 @@ class Studio:
             return fade_in(parts.vocoder.vocode(mel, seed)).numpy()
 
     def _clones(self) -> Iterator[Clip]:
-        texts = held_out("held_out", self._n)
+        sentences = held_out("held_out", self._n)
         voices = [v for v in corpus.voices() if v != MAIN_VOICE and not bend.is_bent(v)]
         for number, name in enumerate(voices):
             voice = self.clone(name)
-            for seed, u in enumerate(texts[number :: len(voices)]):
+            for seed, u in enumerate(sentences[number :: len(voices)]):
                 yield self._say(u.text, name, seed, voice=voice)
 
     def clone(self, name: str) -> Voice:

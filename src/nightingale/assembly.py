@@ -66,7 +66,7 @@ def assemble(
     """Load a pulled model by its name, a folder of released files, or the best that is here."""
     placement = choose(device)
     model, files = _find(name, home)
-    chosen = _decoder(decoder, model)
+    chosen = pick_decoder(decoder, model)
     if chosen != _own_decoder(model):
         files = {**files, "s3gen": _other_decoder(chosen, model, files["s3gen"], name, home)}
     return Parts(
@@ -118,7 +118,8 @@ def _own_decoder(model: Model) -> Decoder:
     return "meanflow" if model.family in ("turbo", "nano") else "standard"
 
 
-def _decoder(wanted: str | None, model: Model) -> Decoder:
+def pick_decoder(wanted: str | None, model: Model) -> Decoder:
+    """The one that was asked for, or the one that the model was released with."""
     for decoder in get_args(Decoder):
         if wanted == decoder:
             return decoder  # type: ignore[no-any-return]

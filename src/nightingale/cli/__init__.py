@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from nightingale import __version__
+from nightingale.cli.bench import bench
 from nightingale.cli.doctor import doctor
 from nightingale.cli.pull import pull
 from nightingale.cli.say import say
@@ -44,6 +45,7 @@ app.command()(say)
 app.add_typer(voices, name="voice")
 app.command()(pull)
 app.command()(doctor)
+app.command()(bench)
 
 
 def _show_version(wanted: bool) -> None:

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol
 
 from tokenizers import Tokenizer
 
@@ -90,7 +90,11 @@ class Gpt2Tokenizer:
         return _fitting(ids, self._max_tokens)
 
 
-TextTokenizer: TypeAlias = EnglishTokenizer | MultilingualTokenizer | Gpt2Tokenizer
+class TextTokenizer(Protocol):
+    """Any of them."""
+
+    def encode(self, text: str, language: str | None = None) -> list[int]:
+        """The ids of one utterance, start and end included."""
 
 
 def _load(path: Path) -> Tokenizer:

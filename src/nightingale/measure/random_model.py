@@ -1,0 +1,95 @@
+"""A model as large as a released one, with weights by chance: as fast or slow, and speaks noise.
+
+Speed does not depend on what the numbers are, so a machine can be measured before a download.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from nightingale.assembly import Parts, pick_decoder
+from nightingale.core import (
+    FRAMES_PER_TOKEN,
+    N_SPEECH_CODES,
+    TOKENS_PER_SECOND,
+    FlowPrompt,
+    T3Prompt,
+    Voice,
+)
+from nightingale.device import choose
+from nightingale.flow import model as flow
+from nightingale.t3 import model as t3
+from nightingale.t3.conditioning import SPEAKER_DIM
+from nightingale.vocoder.model import Vocoder, VocoderConfig
+from nightingale.weights import catalog
+
+VOICE_SECONDS = 10.0
+N_MEL, D_XVECTOR = 80, 192
+BORING = 1e-3  # weights of the control tokens: they are rarely drawn, as in a trained model
+
+
+class LetterTokenizer:
+    """A token for each letter; which one does not matter."""
+
+    def __init__(self, n_text: int) -> None:
+        self._n_text = n_text
+
+    def encode(self, text: str, language: str | None = None) -> list[int]:  # noqa: ARG002
+        return [ord(letter) % self._n_text for letter in text]
+
+
+def random_parts(name: str, decoder: str | None = None, device: str = "auto") -> Parts:
+    """Everything that speaking needs, as large as life, without a file."""
+    model = catalog.find(name)
+    chosen = pick_decoder(decoder, model)
+    config = t3.CONFIGS[model.family]
+    placement = choose(device)
+    with torch.device("meta"):
+        modules = t3.T3(config), flow.Flow(flow.CONFIGS[chosen]), Vocoder(VocoderConfig())
+    for seed, module in enumerate(modules):
+        fill(module, seed)
+        module.eval().requires_grad_(False).to(placement.device, placement.dtype)
+    talker, decoding, sound = modules
+    talker.speech_head.weight[N_SPEECH_CODES:] *= BORING
+    return Parts(
+        model=model,
+        files={},
+        placement=placement,
+        decoder=chosen,
+        tokenizer=LetterTokenizer(config.n_text),
+        t3=talker,
+        flow=decoding,
+        vocoder=sound,
+        voice=random_voice(config.max_prompt, VOICE_SECONDS),
+        watermarker=None,
+    )
+
+
+def random_voice(n_prompt: int, seconds: float) -> Voice:
+    """Somebody whose recording has that length."""
+    n_tokens = round(seconds * TOKENS_PER_SECOND)
+    chance = torch.Generator().manual_seed(0)
+    tokens = torch.randint(N_SPEECH_CODES, (max(n_prompt, n_tokens),), generator=chance)
+    mel = torch.randn(FRAMES_PER_TOKEN * n_tokens, N_MEL, generator=chance) - 5
+    return Voice(
+        t3=T3Prompt(torch.rand(SPEAKER_DIM, generator=chance), tokens[:n_prompt]),
+        flow=FlowPrompt(tokens[:n_tokens], mel, torch.randn(D_XVECTOR, generator=chance)),
+    )
+
+
+@torch.no_grad()
+def fill(module: nn.Module, seed: int) -> None:
+    """Give a module without memory weights that neither die out nor blow up."""
+    chance = torch.Generator().manual_seed(seed)
+
+    def drawn(name: str, tensor: Tensor) -> Tensor:
+        if not tensor.is_meta:
+            return tensor  # a table that the module computed itself
+        if "norm" in name and name.endswith("weight"):
+            return torch.ones(tensor.shape)
+        fan_in = max(1, tensor[0].numel()) if tensor.dim() > 1 else 100
+        return torch.empty(tensor.shape).uniform_(-1, 1, generator=chance) * (3 / fan_in) ** 0.5
+
+    state = {name: drawn(name, tensor) for name, tensor in module.state_dict().items()}
+    module.load_state_dict(state, assign=True)

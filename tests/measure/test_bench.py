@@ -1,0 +1,150 @@
+"""The benchmark adds up, knows its limits, and tells better from worse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+from nightingale.cli import app
+from nightingale.measure import bench, history, limits
+from nightingale.measure.bench_report import draw
+from nightingale.measure.random_model import fill
+from nightingale.pipeline import Nightingale
+from tests.tiny_release import make_release
+
+SECONDS = 0.8  # of speech
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Nightingale:
+    folder = make_release(tmp_path_factory.mktemp("release"), "english")
+    return Nightingale.load(folder, home=tmp_path_factory.mktemp("home"), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def result(engine: Nightingale) -> bench.Result:
+    return bench.bench(engine, n_trials=3, seconds=SECONDS)
+
+
+def test_the_stages_add_up_to_what_the_caller_waits(result: bench.Result) -> None:
+    for trial in result.trials:
+        assert trial.timings.total_ms == pytest.approx(trial.wall_ms, rel=0.02, abs=2)
+        assert trial.first_token_ms + trial.step_ms < trial.timings.tokens_ms + 2
+
+
+def test_a_trial_says_what_was_spoken(result: bench.Result) -> None:
+    for trial in result.trials:
+        assert trial.n_tokens == 20
+        assert trial.seconds == pytest.approx(SECONDS)
+        assert trial.rtf == pytest.approx(trial.wall_ms / 1e3 / SECONDS)
+        assert trial.audible_ms >= trial.wall_ms
+
+
+def test_every_stage_has_a_limit_that_it_does_not_beat(result: bench.Result) -> None:
+    for stage in bench.STAGES:
+        assert result.limits_ms[stage] > 0
+        assert min(result.figures()[f"{stage} / limit"]) > 1
+
+
+def test_what_a_stage_must_do_is_counted() -> None:
+    flops, out = bench.count_flops(lambda: torch.ones(3, 5) @ torch.ones(5, 7))
+    assert flops == 2 * 3 * 5 * 7
+    assert out.shape == (3, 7)
+    module = nn.Linear(10, 20, bias=False)
+    assert bench.n_bytes([module, module.bfloat16()]) == 2 * 400  # the very same module, twice
+
+
+def test_flops_inside_a_stage_are_seen(engine: Nightingale) -> None:
+    work = bench.Work.of(engine, 20, engine.parts.voice)
+    longer = bench.Work.of(engine, 40, engine.parts.voice)
+    assert longer.vocoder_flops == pytest.approx(2 * work.vocoder_flops, rel=0.02)
+    assert work.flow_flops > 1e6
+
+
+def test_silence_at_the_front_is_not_yet_sound() -> None:
+    samples = np.zeros(24_000, np.float32)
+    assert bench.first_audible_ms(samples) == 1000
+    samples[2400:] = 0.5
+    assert bench.first_audible_ms(samples) == 100
+
+
+def test_limits_are_of_this_world() -> None:
+    """Between what a watch could do and what no machine can."""
+    assert 1e8 < 2**28 / (limits.stream_ms(2**28) / 1e3) < 1e13
+    assert limits.stream_ms(2**30) == pytest.approx(8 * limits.stream_ms(2**27), rel=0.8)
+    assert 1e8 < limits.product_flops(torch.float32, torch.device("cpu")) < 1e16
+
+
+@pytest.mark.parametrize(
+    ("name", "now", "verdict"),
+    [
+        ("t3 ms", [80, 81, 79, 80, 82], "better"),
+        ("t3 ms", [120, 121, 119, 118, 122], "worse"),
+        ("tokens per second", [120, 121, 119, 118, 122], "better"),
+        ("t3 ms", [101, 100, 102, 101, 101], "noise"),
+        ("t3 ms", [60, 150, 100, 70, 140], "noise"),
+    ],
+)
+def test_better_worse_and_noise_are_told_apart(name: str, now: list[float], verdict: str) -> None:
+    before = [100.0, 99.0, 101.0, 100.0, 98.0]
+    assert history.compare(name, before, now).verdict == verdict
+
+
+def test_results_are_kept_and_found_by_subject_and_machine(tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "results.jsonl"
+    subject, machine = {"model": "a"}, {"cpu": "x"}
+    assert history.last(file, subject, machine) is None
+    for number in (1, 2):
+        history.keep(file, subject, {"machine": machine, "number": number})
+    history.keep(file, {"model": "b"}, {"machine": machine, "number": 3})
+    history.keep(file, subject, {"machine": {"cpu": "y"}, "number": 4})
+    found = history.last(file, subject, machine)
+    assert found is not None
+    assert found["number"] == 2
+
+
+def test_bars_are_drawn(result: bench.Result, tmp_path: Path) -> None:
+    draw(result, tmp_path / "bars.png")
+    assert (tmp_path / "bars.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield make_release(tmp_path / "release", "nano")
+
+
+def test_the_command_ends_with_json_and_compares_with_the_last_time(
+    folder: Path, tmp_path: Path
+) -> None:
+    def run() -> tuple[dict[str, object], str]:
+        arguments = ["bench", "--model", str(folder), "--trials", "2", "--seconds", "0.4"]
+        arguments += ["--results", str(tmp_path / "results")]
+        done = CliRunner().invoke(app, arguments, env={"NIGHTINGALE_HOME": str(tmp_path / "home")})
+        assert done.exit_code == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+    facts, _ = run()
+    assert facts["n_trials"] == 2
+    assert facts["n_tokens"] == 10
+    _, told = run()
+    assert any(word in told for word in ("noise", "better", "worse"))
+    assert len((tmp_path / "results" / "results.jsonl").read_text().splitlines()) == 2
+
+
+def test_weights_by_chance_are_finite_and_the_same_every_time() -> None:
+    def made() -> nn.Module:
+        with torch.device("meta"):
+            module = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
+        fill(module, 3)
+        return module
+
+    first, second = made().state_dict(), made().state_dict()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert all(tensor.isfinite().all() for tensor in first.values())
