@@ -16,10 +16,9 @@ import torch.nn.functional as F
 import typer
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nightingale.flow.encoder import EncoderConfig, frame_mask
-from nightingale.flow.estimator import Estimator, EstimatorConfig
+from nightingale.flow.estimator import Estimator, EstimatorConfig, Transformer
 from nightingale.flow.model import Flow, FlowConfig
 from training import corpus, speakers
 from training.corpus import FLOW_MEL
@@ -143,10 +142,9 @@ def main(
 ) -> None:
     torch.set_num_threads(threads)
     flow, speech = Flow(config()), Speech()
-    hasten([*flow.estimator.down_blocks, *flow.estimator.mid_blocks, *flow.estimator.up_blocks])
+    hasten(t for t in flow.estimator.modules() if isinstance(t, Transformer))  # units give NaN then
     plan = Plan(n_steps, rate=1e-3, bf16=True)
-    with sdpa_kernel(SDPBackend.MATH):  # the fused one is slow on its way back
-        train(flow, lambda step: losses(flow, speech.batch(step, n_tokens)), plan, FOLDER, minutes)
+    train(flow, lambda step: losses(flow, speech.batch(step, n_tokens)), plan, FOLDER, minutes)
 
 
 def load(folder: str = "flow") -> Flow:

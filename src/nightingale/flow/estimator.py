@@ -120,7 +120,7 @@ class _Block(nn.ModuleList):
 
     def __init__(self, config: EstimatorConfig, n_inputs: int, *, ends: bool) -> None:
         width = config.d_model
-        transformers = nn.Sequential(*(_Transformer(config) for _ in range(config.n_transformers)))
+        transformers = nn.Sequential(*(Transformer(config) for _ in range(config.n_transformers)))
         parts: list[nn.Module] = [Unit(n_inputs, width, config.d_time), transformers]
         super().__init__([*parts, CausalConv(width, width, 3)] if ends else parts)
 
@@ -177,7 +177,7 @@ class _ConvNorm(nn.Module):
         return F.mish(self.block["2"](h))
 
 
-class _Transformer(nn.Module):
+class Transformer(nn.Module):
     def __init__(self, config: EstimatorConfig) -> None:
         super().__init__()
         width, d_ffn = config.d_model, config.d_ffn

@@ -32,7 +32,11 @@ class Alignment:
             if watched == layer:
                 query = queries[0, head, -1]  # (d_head,)
                 scores = keys[0, head] @ query / query.shape[0] ** 0.5  # (T,)
-                self._seen[layer, head] = scores.float().softmax(-1)[slice(*self.text)]
+                self.note((layer, head), scores.float().softmax(-1))
+
+    def note(self, pair: tuple[int, int], weights: Tensor) -> None:
+        """How a head attends to everything that was read, (T,)."""
+        self._seen[pair] = weights[slice(*self.text)]
 
     def close_row(self) -> None:
         """The step is over: its heads become one row."""

@@ -16,8 +16,8 @@ class KVCache:
     """Append while reading, trim to forget, fork to go two ways from one place."""
 
     def __init__(self, keys: list[Tensor], values: list[Tensor], length: int = 0) -> None:
-        self._keys = keys  # one (B, H, capacity, d_head) a layer
-        self._values = values
+        self.keys = keys  # one (B, H, capacity, d_head) a layer; behind `length`, anything
+        self.values = values
         self.length = length
 
     @classmethod
@@ -37,30 +37,30 @@ class KVCache:
         length = caches[0].length
         assert all(cache.length == length for cache in caches)
         rows = sum(cache.n_rows for cache in caches)
-        first = caches[0]._keys[0]
+        first = caches[0].keys[0]
         shape = (rows, first.shape[1], max(capacity, length), first.shape[3])
-        joined = cls.empty(len(caches[0]._keys), shape, like=first)
-        for layer in range(len(joined._keys)):
+        joined = cls.empty(len(caches[0].keys), shape, like=first)
+        for layer in range(len(joined.keys)):
             at = 0
             for cache in caches:
                 to = slice(at, at + cache.n_rows)
-                joined._keys[layer][to, :, :length] = cache._keys[layer][:, :, :length]
-                joined._values[layer][to, :, :length] = cache._values[layer][:, :, :length]
+                joined.keys[layer][to, :, :length] = cache.keys[layer][:, :, :length]
+                joined.values[layer][to, :, :length] = cache.values[layer][:, :, :length]
                 at += cache.n_rows
         joined.length = length
         return joined
 
     @property
     def n_rows(self) -> int:
-        return self._keys[0].shape[0]
+        return self.keys[0].shape[0]
 
     @property
     def capacity(self) -> int:
-        return self._keys[0].shape[2]
+        return self.keys[0].shape[2]
 
     @property
     def n_bytes(self) -> int:
-        return sum(t.nbytes for t in (*self._keys, *self._values))
+        return sum(t.nbytes for t in (*self.keys, *self.values))
 
     def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write one layer's new positions behind the read ones; returns all of that layer's.
@@ -68,11 +68,11 @@ class KVCache:
         The positions count as read only after `advance`, when every layer has written its own.
         """
         end = self.length + keys.shape[2]
-        if end > self._keys[layer].shape[2]:
+        if end > self.keys[layer].shape[2]:
             self._grow(layer, end)
-        self._keys[layer][:, :, self.length : end] = keys
-        self._values[layer][:, :, self.length : end] = values
-        return self._keys[layer][:, :, :end], self._values[layer][:, :, :end]
+        self.keys[layer][:, :, self.length : end] = keys
+        self.values[layer][:, :, self.length : end] = values
+        return self.keys[layer][:, :, :end], self.values[layer][:, :, :end]
 
     def advance(self, n_positions: int) -> None:
         self.length += n_positions
@@ -91,8 +91,14 @@ class KVCache:
         finally:
             self.length = whole
 
+    def reserve(self, n_positions: int) -> None:
+        """Make room for so many more, in every layer."""
+        for layer in range(len(self.keys)):
+            if self.length + n_positions > self.keys[layer].shape[2]:
+                self._grow(layer, self.length + n_positions)
+
     def _grow(self, layer: int, needed: int) -> None:
-        for side in (self._keys, self._values):
+        for side in (self.keys, self.values):
             old = side[layer]
             rows, heads, capacity, d_head = old.shape
             side[layer] = old.new_empty((rows, heads, max(needed, 2 * capacity), d_head))

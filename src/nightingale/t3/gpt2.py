@@ -20,10 +20,12 @@ NORM_EPS = 1e-5
 class Gpt2(nn.Module):
     """Pre-norm transformer with learned positions counted over everything that was read."""
 
+    cache_dtype: torch.dtype | None = None  # that of the activations
+
     def __init__(self, n_layers: int, d_model: int, n_heads: int, d_ffn: int, n_pos: int) -> None:
         super().__init__()
         self.wpe = nn.Embedding(n_pos, d_model)
-        self.h = nn.ModuleList(_Layer(index, d_model, n_heads, d_ffn) for index in range(n_layers))
+        self.h = nn.ModuleList(Layer(index, d_model, n_heads, d_ffn) for index in range(n_layers))
         self.ln_f = nn.LayerNorm(d_model, NORM_EPS)
 
     def forward(
@@ -40,7 +42,7 @@ class Gpt2(nn.Module):
         return self.ln_f(x)
 
 
-class _Layer(nn.Module):
+class Layer(nn.Module):
     def __init__(self, index: int, d_model: int, n_heads: int, d_ffn: int) -> None:
         super().__init__()
         self.ln_1 = nn.LayerNorm(d_model, NORM_EPS)

@@ -25,10 +25,12 @@ NORM_EPS = 1e-5
 class Llama(nn.Module):
     """Pre-norm transformer with rotary positions counted over everything that was read."""
 
+    cache_dtype: torch.dtype | None = None  # that of the activations
+
     def __init__(self, n_layers: int, d_model: int, n_heads: int, d_ffn: int, n_pos: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList(
-            _Layer(index, d_model, n_heads, d_ffn) for index in range(n_layers)
+            Layer(index, d_model, n_heads, d_ffn) for index in range(n_layers)
         )
         self.norm = nn.RMSNorm(d_model, NORM_EPS)
         cos, sin = rotary_tables(d_model // n_heads, n_pos)
@@ -52,7 +54,7 @@ class Llama(nn.Module):
         return self.norm(x)
 
 
-class _Layer(nn.Module):
+class Layer(nn.Module):
     def __init__(self, index: int, d_model: int, n_heads: int, d_ffn: int) -> None:
         super().__init__()
         self.self_attn = _Attention(index, d_model, n_heads)

@@ -111,7 +111,8 @@ class T3(nn.Module):
             embedded = embedded + self.speech_pos_emb(slice(0, embedded.shape[1]))
         x = self.cond_enc(prompt.speaker.to(home), embedded, exaggeration)
         shape = (1, self.config.n_heads, x.shape[1], x.shape[2] // self.config.n_heads)
-        voice = KVCache.empty(self.config.n_layers, shape, like=x)
+        like = x.to(self.tfmr.cache_dtype or x.dtype)
+        voice = KVCache.empty(self.config.n_layers, shape, like=like)
         self.tfmr(x, voice)
         wordless = voice.fork(voice.length + GRID) if self.config.is_llama else None
         return Prefix(voice, wordless)

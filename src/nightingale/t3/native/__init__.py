@@ -1,0 +1,97 @@
+"""The door to stack.c, which is compiled when the package is built.
+
+Structures here mirror those of the C file, field by field. Where there was no compiler there is no
+library, and whoever asks is told so: everything works without it, but more slowly.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from ctypes import POINTER, Structure, c_float, c_int32, c_void_p
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+KINDS = ("stack_vnni", "stack_avx2", "stack")  # best first
+
+
+class Linear(Structure):
+    _fields_ = (
+        ("codes", c_void_p),
+        ("scales", c_void_p),
+        ("bias", c_void_p),
+        ("n_out", c_int32),
+        ("n_in", c_int32),
+        ("n_bits", c_int32),
+    )
+
+
+class Layer(Structure):
+    _fields_ = (
+        *((name, Linear) for name in ("qkv", "out", "up", "down")),
+        *((name, c_void_p) for name in ("norm1", "bias1", "norm2", "bias2")),
+    )
+
+
+class Stack(Structure):
+    _fields_ = (
+        ("layers", POINTER(Layer)),
+        *((name, c_void_p) for name in ("norm", "bias", "cos", "sin")),
+        *((name, c_int32) for name in ("n_layers", "width", "n_heads", "d_ffn", "has_gate")),
+        ("eps", c_float),
+    )
+
+
+class Quantized(Structure):
+    _fields_ = (("quanta", c_void_p), ("scales", c_void_p))
+
+
+class Room(Structure):
+    _fields_ = (
+        *((name, c_void_p) for name in ("x", "mixed", "scores")),
+        ("narrow", Quantized),
+        ("wide", Quantized),
+    )
+
+
+class Cache(Structure):
+    _fields_ = (
+        ("keys", POINTER(c_void_p)),
+        ("values", POINTER(c_void_p)),
+        ("capacity", c_int32),
+        ("length", c_int32),
+    )
+
+
+class Watched(Structure):
+    _fields_ = (
+        ("n", c_int32),
+        ("layers", POINTER(c_int32)),
+        ("heads", POINTER(c_int32)),
+        ("seen", c_void_p),
+    )
+
+
+@functools.lru_cache(1)
+def library() -> ctypes.CDLL | None:
+    """The compiled functions that suit this processor best, or None."""
+    return next((found for kind in KINDS if (found := load(kind))), None)
+
+
+def load(kind: str) -> ctypes.CDLL | None:
+    """One of the compiled files, if it is there and runs here."""
+    import torch  # noqa: F401, PLC0415 - first of all, so that we share its threads
+
+    try:
+        found = ctypes.CDLL(str(FOLDER / f"{kind}.so"))
+    except OSError:
+        return None
+    found.nightingale_read.argtypes = (
+        POINTER(Stack), POINTER(Cache), c_int32, c_int32, POINTER(Room), POINTER(Watched), c_int32,
+    )  # fmt: skip
+    found.nightingale_multiply.argtypes = (
+        POINTER(Linear), c_void_p, c_int32, POINTER(Quantized), c_void_p, c_int32,
+    )  # fmt: skip
+    for function in (found.nightingale_read, found.nightingale_multiply):
+        function.restype = None
+    return found if found.nightingale_runs_here() else None

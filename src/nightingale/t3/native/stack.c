@@ -1,0 +1,454 @@
+// A stack of transformer layers whose weights are small whole numbers, for one or two rows at a time.
+//
+// Speaking is bound by reading weights from memory, so they are read once per step, as they are stored, by
+// all threads, and everything else happens in cache. A weight is (code - zero) * scale: 8 bits with zero 128 or
+// 4 bits with zero 8, and a scale, in bfloat16, for every 64 of a row. Activations become signed bytes with a
+// scale for every 64 of them. Every output is summed in one order by one thread: results do not depend on how
+// many threads there are, nor on which other rows are computed beside.
+//
+// Knows nothing of tokens or Python: pointers and sizes in, numbers out. Allocates nothing.
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#if defined(__AVX512VNNI__)
+#include <immintrin.h>
+#endif
+
+#define GROUP 64   // weights that share a scale; also the width of an attention head
+#define LANES 16   // partial sums of every output
+#define BLOCK 32   // outputs that a thread takes at a time
+#define MAX_ROWS 4 // activations that meet a weight while it is at hand
+#define MAX_OUTS 4 // outputs that are summed side by side
+
+
+typedef struct {
+  const uint8_t *codes;   // (n_out, n_in), or half as many bytes for 4 bits
+  const uint16_t *scales; // (n_out, n_in / GROUP), bfloat16
+  const float *bias;      // (n_out,), or none
+  int32_t n_out, n_in, n_bits;
+} Linear;
+
+typedef struct {
+  Linear qkv, out, up, down; // up: the gate's outputs, then the others, where there is a gate
+  const float *norm1, *bias1, *norm2, *bias2; // (D,); without a bias it is a root-mean-square norm
+} Layer;
+
+typedef struct {
+  const Layer *layers;
+  const float *norm, *bias;
+  const float *cos, *sin; // (n_positions, GROUP), or none
+  int32_t n_layers, width, n_heads, d_ffn;
+  int32_t has_gate; // silu(gate) * up, else gelu(up)
+  float eps;
+} Stack;
+
+typedef struct {
+  int8_t codes[GROUP];
+  int32_t start[LANES]; // minus zero times the codes, so that weights need not be shifted
+} Quantum;
+
+typedef struct {
+  Quantum *quanta; // (n, n_in / GROUP)
+  float *scales;   // (n, n_in / GROUP)
+} Quantized;
+
+typedef struct {
+  float *x;          // (n, width), in and out
+  float *mixed;      // (n, 3 * width)
+  float *scores;     // (rows * heads, n_all)
+  Quantized narrow;  // (n, width)
+  Quantized wide;    // (n, d_ffn)
+} Room;
+
+typedef struct {
+  uint16_t *const *keys, *const *values; // a layer's: (rows, heads, capacity, GROUP), bfloat16
+  int32_t capacity, length;
+} Cache;
+
+typedef struct {
+  int32_t n;
+  const int32_t *layers, *heads; // pairs to be watched
+  float *seen;                   // (n, n_all): how the last position of row 0 attends
+} Watched;
+
+static inline float from_bf16(uint16_t bits) {
+  uint32_t wide = (uint32_t)bits << 16;
+  float value;
+  memcpy(&value, &wide, 4);
+  return value;
+}
+
+static inline uint16_t to_bf16(float value) { // to nearest, ties to even; there are no NaNs here
+  uint32_t bits;
+  memcpy(&bits, &value, 4);
+  return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+#if defined(__AVX512VNNI__)
+static inline __m512 load_bf16(const uint16_t *from) {
+  __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)from));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+#endif
+
+static inline float exp_fast(float x) { // relative error below 2e-7; x <= 0
+  x = x < -87.0f ? -87.0f : x;
+  float whole = rintf(x * 1.44269504f);
+  float rest = x - whole * 0.693359375f + whole * 2.12194440e-4f;
+  float sum = 1.9875691500e-4f;
+  sum = sum * rest + 1.3981999507e-3f;
+  sum = sum * rest + 8.3334519073e-3f;
+  sum = sum * rest + 4.1665795894e-2f;
+  sum = sum * rest + 1.6666665459e-1f;
+  sum = sum * rest + 5.0000001201e-1f;
+  sum = sum * rest * rest + rest + 1.0f;
+  int32_t power = ((int32_t)whole + 127) << 23;
+  float scale;
+  memcpy(&scale, &power, 4);
+  return sum * scale;
+}
+
+static inline float sum_lanes(const float *lane) {
+  float s[LANES];
+  memcpy(s, lane, sizeof s);
+  for (int n = LANES / 2; n; n /= 2)
+    for (int i = 0; i < n; i++) s[i] += s[i + n];
+  return s[0];
+}
+
+// ---- activations to bytes ----
+
+static void quantize_group(const float *x, int zero, Quantum *to, float *scale) {
+  float most = 0;
+  for (int i = 0; i < GROUP; i++) most = fmaxf(most, fabsf(x[i]));
+  *scale = most / 127;
+  float inverse = most > 0 ? 127 / most : 0;
+  for (int i = 0; i < GROUP; i++) to->codes[i] = (int8_t)rintf(x[i] * inverse);
+  for (int i = 0; i < LANES; i++) {
+    const int8_t *c = to->codes + 4 * i;
+    to->start[i] = -zero * (c[0] + c[1] + c[2] + c[3]);
+  }
+}
+
+static inline int zero_of(const Linear *l) { return l->n_bits == 8 ? 128 : 8; }
+
+static void normalize(const float *x, int width, const float *weight, const float *bias, float eps, float *to) {
+  float lane[LANES] = {0}, mean = 0;
+  if (bias) {
+    for (int i = 0; i < width; i += LANES)
+      for (int l = 0; l < LANES; l++) lane[l] += x[i + l];
+    mean = sum_lanes(lane) / width;
+    memset(lane, 0, sizeof lane);
+  }
+  for (int i = 0; i < width; i += LANES)
+    for (int l = 0; l < LANES; l++) lane[l] += (x[i + l] - mean) * (x[i + l] - mean);
+  float scale = 1 / sqrtf(sum_lanes(lane) / width + eps);
+  for (int i = 0; i < width; i++) to[i] = (x[i] - mean) * scale * weight[i] + (bias ? bias[i] : 0);
+}
+
+// ---- products ----
+
+// `n_outs` outputs of a linear layer for `n_rows` activations, `stride` groups apart; out: (n_outs, MAX_ROWS).
+// Both numbers are known where this is inlined, so that the sums stay in registers.
+static inline __attribute__((always_inline)) void dot_tile(
+    const Linear *l, int first, int n_outs, Quantized x, int stride, int n_rows, float (*out)[MAX_ROWS]) {
+  const int n_groups = l->n_in / GROUP, n_bytes = GROUP * l->n_bits / 8;
+  const int ahead = n_outs * n_groups * n_bytes; // the next outputs are asked for while these are summed
+  const uint8_t *codes = l->codes + (int64_t)first * n_groups * n_bytes;
+  const uint16_t *scales = l->scales + (int64_t)first * n_groups;
+#if defined(__AVX512VNNI__)
+  __m512 sums[MAX_OUTS][MAX_ROWS];
+  for (int o = 0; o < n_outs; o++)
+    for (int r = 0; r < n_rows; r++) sums[o][r] = _mm512_setzero_ps();
+  const __m512i low = _mm512_set1_epi8(15);
+  for (int part = 0; part < n_groups; part += LANES) { // scales of weights by scales of activations
+    float factors[MAX_OUTS][MAX_ROWS][LANES];
+    const int n_here = n_groups - part < LANES ? n_groups - part : LANES;
+    const __mmask16 here = (__mmask16)((1u << n_here) - 1);
+    for (int o = 0; o < n_outs; o++) {
+      __m256i bits = _mm256_maskz_loadu_epi16(here, scales + (int64_t)o * n_groups + part);
+      __m512 scale = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+      for (int r = 0; r < n_rows; r++)
+        _mm512_storeu_ps(factors[o][r], _mm512_mul_ps(scale, _mm512_maskz_loadu_ps(here, x.scales + r * stride + part)));
+    }
+    for (int i = 0; i < n_here; i++) {
+      __m512i start[MAX_ROWS], q[MAX_ROWS];
+      for (int r = 0; r < n_rows; r++) {
+        start[r] = _mm512_loadu_si512(x.quanta[r * stride + part + i].start);
+        q[r] = _mm512_loadu_si512(x.quanta[r * stride + part + i].codes);
+      }
+      for (int o = 0; o < n_outs; o++) {
+        const uint8_t *from = codes + ((int64_t)o * n_groups + part + i) * n_bytes;
+        _mm_prefetch((const char *)from + ahead, _MM_HINT_T0);
+        __m512i w;
+        if (l->n_bits == 8) {
+          w = _mm512_loadu_si512(from);
+        } else { // the low halves of 32 bytes are the first 32 weights, the high halves the others
+          __m256i half = _mm256_loadu_si256((const void *)from);
+          w = _mm512_inserti64x4(_mm512_castsi256_si512(half), _mm256_srli_epi16(half, 4), 1);
+          w = _mm512_and_si512(w, low);
+        }
+        for (int r = 0; r < n_rows; r++) {
+          __m512 dot = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(start[r], w, q[r]));
+          sums[o][r] = _mm512_fmadd_ps(dot, _mm512_set1_ps(factors[o][r][i]), sums[o][r]);
+        }
+      }
+    }
+  }
+  for (int o = 0; o < n_outs; o++)
+    for (int r = 0; r < n_rows; r++) out[o][r] = _mm512_reduce_add_ps(sums[o][r]);
+#else
+  for (int o = 0; o < n_outs; o++) {
+    float sums[MAX_ROWS][LANES] = {{0}};
+    for (int g = 0; g < n_groups; g++) {
+      const uint8_t *from = codes + ((int64_t)o * n_groups + g) * n_bytes;
+      uint8_t w[GROUP];
+      for (int i = 0; i < n_bytes; i++) {
+        w[i] = l->n_bits == 8 ? from[i] : from[i] & 15;
+        if (l->n_bits == 4) w[i + GROUP / 2] = from[i] >> 4;
+      }
+      float scale = from_bf16(scales[o * n_groups + g]);
+      for (int r = 0; r < n_rows; r++) {
+        const Quantum *q = x.quanta + r * stride + g;
+        float factor = scale * x.scales[r * stride + g];
+        for (int i = 0; i < LANES; i++) {
+          int32_t dot = q->start[i];
+          for (int j = 4 * i; j < 4 * i + 4; j++) dot += (int32_t)w[j] * q->codes[j];
+          sums[r][i] += (float)dot * factor;
+        }
+      }
+    }
+    for (int r = 0; r < n_rows; r++) out[o][r] = sum_lanes(sums[r]);
+  }
+#endif
+  if (l->bias)
+    for (int o = 0; o < n_outs; o++)
+      for (int r = 0; r < n_rows; r++) out[o][r] += l->bias[first + o];
+}
+
+// The same for n rows from row `at` on, n at most MAX_ROWS.
+static void dots(const Linear *l, int first, int n_outs, Quantized x, int at, int n, float (*out)[MAX_ROWS]) {
+  const int stride = l->n_in / GROUP;
+  x.quanta += (int64_t)at * stride;
+  x.scales += (int64_t)at * stride;
+  if (n_outs < MAX_OUTS) {
+    for (int o = 0; o < n_outs; o++)
+      for (int r = 0; r < n; r++) {
+        Quantized row = {x.quanta + r * stride, x.scales + r * stride};
+        float alone[1][MAX_ROWS];
+        dot_tile(l, first + o, 1, row, stride, 1, alone);
+        out[o][r] = alone[0][0];
+      }
+    return;
+  }
+  switch (n) {
+  case 1: dot_tile(l, first, MAX_OUTS, x, stride, 1, out); break;
+  case 2: dot_tile(l, first, MAX_OUTS, x, stride, 2, out); break;
+  case 3: dot_tile(l, first, MAX_OUTS, x, stride, 3, out); break;
+  default: dot_tile(l, first, MAX_OUTS, x, stride, MAX_ROWS, out);
+  }
+}
+
+static inline int smaller(int a, int b) { return a < b ? a : b; }
+
+// The functions below are called by all threads together; each ends with everybody having finished.
+
+// to (n, n_out), set or added to
+static void multiply(const Linear *l, Quantized x, int n, float *to, int add) {
+#pragma omp for schedule(dynamic, 1)
+  for (int block = 0; block < (l->n_out + BLOCK - 1) / BLOCK; block++) {
+    int end = smaller((block + 1) * BLOCK, l->n_out);
+    for (int at = 0; at < n; at += MAX_ROWS) {
+      int n_here = smaller(n - at, MAX_ROWS);
+      for (int first = block * BLOCK; first < end; first += MAX_OUTS) {
+        float made[MAX_OUTS][MAX_ROWS];
+        const int n_outs = smaller(MAX_OUTS, end - first);
+        dots(l, first, n_outs, x, at, n_here, made);
+        for (int i = 0; i < n_here; i++)
+          for (int o = 0; o < n_outs; o++) {
+            float *place = to + (int64_t)(at + i) * l->n_out + first + o;
+            *place = add ? *place + made[o][i] : made[o][i];
+          }
+      }
+    }
+  }
+}
+
+static void norm_and_quantize(const Stack *s, const float *x, int n, const float *weight, const float *bias, int zero,
+                              Quantized to) {
+  const int n_groups = s->width / GROUP;
+#pragma omp for schedule(static)
+  for (int i = 0; i < n; i++) {
+    float normed[s->width];
+    normalize(x + (int64_t)i * s->width, s->width, weight, bias, s->eps, normed);
+    for (int g = 0; g < n_groups; g++)
+      quantize_group(normed + g * GROUP, zero, to.quanta + (int64_t)i * n_groups + g,
+                     to.scales + (int64_t)i * n_groups + g);
+  }
+}
+
+static inline float silu(float x) { // x / (1 + exp(-x))
+  float e = exp_fast(-fabsf(x));
+  return x * (x < 0 ? e : 1) / (1 + e);
+}
+
+static inline float gelu(float x) { // 0.5 x (1 + tanh(y)), which is x / (1 + exp(-2 y))
+  float y = 2 * 0.7978845608f * (x + 0.044715f * x * x * x), e = exp_fast(-fabsf(y));
+  return x * (y < 0 ? e : 1) / (1 + e);
+}
+
+static void widen(const Stack *s, const Layer *layer, int n, Quantized x, Quantized to) {
+  const int n_groups = s->d_ffn / GROUP, zero = zero_of(&layer->down);
+#pragma omp for schedule(dynamic, 1)
+  for (int g = 0; g < n_groups; g++) {
+    for (int at = 0; at < n; at += MAX_ROWS) {
+      int n_here = smaller(n - at, MAX_ROWS);
+      float made[MAX_ROWS][GROUP], beside[MAX_ROWS][GROUP], gate[MAX_OUTS][MAX_ROWS], up[MAX_OUTS][MAX_ROWS] = {{0}};
+      for (int i = 0; i < GROUP; i += MAX_OUTS) {
+        dots(&layer->up, g * GROUP + i, MAX_OUTS, x, at, n_here, gate);
+        if (s->has_gate) dots(&layer->up, g * GROUP + i + s->d_ffn, MAX_OUTS, x, at, n_here, up);
+        for (int o = 0; o < MAX_OUTS; o++)
+          for (int r = 0; r < n_here; r++) {
+            made[r][i + o] = gate[o][r];
+            beside[r][i + o] = up[o][r];
+          }
+      }
+      for (int r = 0; r < n_here; r++) {
+        for (int i = 0; i < GROUP; i++) made[r][i] = s->has_gate ? silu(made[r][i]) * beside[r][i] : gelu(made[r][i]);
+        int64_t place = (int64_t)(at + r) * n_groups + g;
+        quantize_group(made[r], zero, to.quanta + place, to.scales + place);
+      }
+    }
+  }
+}
+
+static void turn(float *x, const float *cos, const float *sin) {
+  for (int i = 0; i < GROUP / 2; i++) {
+    float left = x[i], right = x[i + GROUP / 2];
+    x[i] = left * cos[i] - right * sin[i];
+    x[i + GROUP / 2] = right * cos[i + GROUP / 2] + left * sin[i + GROUP / 2];
+  }
+}
+
+static inline float dot_key(const float *query, const uint16_t *key) {
+#if defined(__AVX512VNNI__)
+  __m512 sum = _mm512_setzero_ps();
+  for (int i = 0; i < GROUP; i += LANES)
+    sum = _mm512_fmadd_ps(_mm512_loadu_ps(query + i), load_bf16(key + i), sum);
+  return _mm512_reduce_add_ps(sum);
+#else
+  float lane[LANES] = {0};
+  for (int i = 0; i < GROUP; i += LANES)
+    for (int l = 0; l < LANES; l++) lane[l] += query[i + l] * from_bf16(key[i + l]);
+  return sum_lanes(lane);
+#endif
+}
+
+static void attend_one(const float *query, const uint16_t *keys, const uint16_t *values, int n_all, float *scores,
+                       float *out) {
+  float most = -INFINITY, total[LANES] = {0};
+  for (int j = 0; j < n_all; j++) {
+    __builtin_prefetch(keys + (int64_t)(j + 16) * GROUP), __builtin_prefetch(keys + (int64_t)(j + 16) * GROUP + 32);
+    __builtin_prefetch(values + (int64_t)j * GROUP), __builtin_prefetch(values + (int64_t)j * GROUP + 32);
+    scores[j] = dot_key(query, keys + (int64_t)j * GROUP);
+    most = fmaxf(most, scores[j]);
+  }
+  for (int j = 0; j < n_all; j++) scores[j] = exp_fast(scores[j] - most);
+  for (int j = 0; j < n_all; j++) total[j % LANES] += scores[j];
+  float inverse = 1 / sum_lanes(total);
+  for (int j = 0; j < n_all; j++) scores[j] *= inverse;
+#if defined(__AVX512VNNI__)
+  __m512 sums[GROUP / LANES] = {0};
+  for (int j = 0; j < n_all; j++)
+    for (int i = 0; i < GROUP / LANES; i++)
+      sums[i] = _mm512_fmadd_ps(_mm512_set1_ps(scores[j]), load_bf16(values + (int64_t)j * GROUP + i * LANES), sums[i]);
+  for (int i = 0; i < GROUP / LANES; i++) _mm512_storeu_ps(out + i * LANES, sums[i]);
+#else
+  memset(out, 0, GROUP * sizeof(float));
+  for (int j = 0; j < n_all; j++)
+    for (int i = 0; i < GROUP; i++) out[i] += scores[j] * from_bf16(values[(int64_t)j * GROUP + i]);
+#endif
+}
+
+static void attend(const Stack *s, int index, const Cache *cache, int n_rows, int n_new, Room *room,
+                   const Watched *watched) {
+  const int width = s->width, zero = zero_of(&s->layers[index].out), n_most = cache->length + n_new;
+#pragma omp for schedule(dynamic, 1)
+  for (int unit = 0; unit < n_rows * s->n_heads; unit++) {
+    const int row = unit / s->n_heads, head = unit % s->n_heads;
+    uint16_t *keys = cache->keys[index] + (int64_t)unit * cache->capacity * GROUP;
+    uint16_t *values = cache->values[index] + (int64_t)unit * cache->capacity * GROUP;
+    float *scores = room->scores + (int64_t)unit * n_most;
+    for (int t = 0; t < n_new; t++) {
+      const int at = cache->length + t;
+      float *query = room->mixed + ((int64_t)row * n_new + t) * 3 * width + head * GROUP;
+      float *key = query + width, *value = key + width, out[GROUP];
+      if (s->cos) {
+        turn(query, s->cos + (int64_t)at * GROUP, s->sin + (int64_t)at * GROUP);
+        turn(key, s->cos + (int64_t)at * GROUP, s->sin + (int64_t)at * GROUP);
+      }
+      for (int i = 0; i < GROUP; i++) {
+        query[i] *= 0.125f; // 1 / sqrt(GROUP)
+        keys[(int64_t)at * GROUP + i] = to_bf16(key[i]);
+        values[(int64_t)at * GROUP + i] = to_bf16(value[i]);
+      }
+      attend_one(query, keys, values, at + 1, scores, out);
+      int64_t place = ((int64_t)row * n_new + t) * s->n_heads + head;
+      quantize_group(out, zero, room->narrow.quanta + place, room->narrow.scales + place);
+    }
+    for (int w = 0; w < watched->n; w++)
+      if (row == 0 && watched->layers[w] == index && watched->heads[w] == head)
+        memcpy(watched->seen + (int64_t)w * n_most, scores, n_most * sizeof(float));
+  }
+}
+
+// Reads n_new positions of every row behind what the cache holds; x becomes the normed last layer. The caller
+// counts the positions as read afterwards.
+void nightingale_read(const Stack *s, const Cache *cache, int n_rows, int n_new, Room *room, const Watched *watched,
+                      int n_threads) {
+  const int n = n_rows * n_new;
+#pragma omp parallel num_threads(n_threads)
+  {
+    for (int index = 0; index < s->n_layers; index++) {
+      const Layer *layer = s->layers + index;
+      norm_and_quantize(s, room->x, n, layer->norm1, layer->bias1, zero_of(&layer->qkv), room->narrow);
+      multiply(&layer->qkv, room->narrow, n, room->mixed, 0);
+      attend(s, index, cache, n_rows, n_new, room, watched);
+      multiply(&layer->out, room->narrow, n, room->x, 1);
+      norm_and_quantize(s, room->x, n, layer->norm2, layer->bias2, zero_of(&layer->up), room->narrow);
+      widen(s, layer, n, room->narrow, room->wide);
+      multiply(&layer->down, room->wide, n, room->x, 1);
+    }
+#pragma omp for schedule(static)
+    for (int i = 0; i < n; i++) {
+      float *x = room->x + (int64_t)i * s->width;
+      normalize(x, s->width, s->norm, s->bias, s->eps, x);
+    }
+  }
+}
+
+// to (n, n_out) = x (n, n_in) by one layer; `space` has room for the quantized x
+void nightingale_multiply(const Linear *l, const float *x, int n, Quantized *space, float *to, int n_threads) {
+  const int n_groups = l->n_in / GROUP;
+#pragma omp parallel num_threads(n_threads)
+  {
+#pragma omp for schedule(static)
+    for (int i = 0; i < n * n_groups; i++)
+      quantize_group(x + (int64_t)i * GROUP, zero_of(l), space->quanta + i, space->scales + i);
+    multiply(l, *space, n, to, 0);
+  }
+}
+
+// Whether this processor has what the library was compiled for.
+int nightingale_runs_here(void) {
+#if defined(__AVX512VNNI__)
+  return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+#elif defined(__AVX2__)
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#else
+  return 1;
+#endif
+}
+
+int nightingale_quantum_bytes(void) { return sizeof(Quantum); }
