@@ -5,19 +5,21 @@ Sizes are those of the released family, unless a file's header brings its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from nightingale.audio.watermark import Watermarker
-from nightingale.core import Voice
-from nightingale.device import Placement, choose
+from nightingale.core import Plan, Voice
+from nightingale.device import HOST, Placement, choose
 from nightingale.errors import LayoutError, NotPulledError, OptionError, WeightsError
 from nightingale.flow import model as flow
+from nightingale.nn.packing import Bits
 from nightingale.t3 import model as t3
+from nightingale.t3.quantized import frame, quantize
 from nightingale.text.tokenizer import (
     EnglishTokenizer,
     FledglingTokenizer,
@@ -29,7 +31,7 @@ from nightingale.vocoder import model as vocoder
 from nightingale.voice import speaker_encoder, speech_tokenizer, xvector
 from nightingale.voice.clone import Encoders
 from nightingale.voice.library import from_release
-from nightingale.weights import catalog
+from nightingale.weights import catalog, packed
 from nightingale.weights.catalog import Model, Role
 from nightingale.weights.folder import find_in
 from nightingale.weights.load import load_into, load_tensors, read_config, read_tensors
@@ -37,6 +39,8 @@ from nightingale.weights.record import locate
 
 Decoder = Literal["standard", "meanflow"]
 Files = dict[Role, Path]
+REFERENCE = Plan()
+_N_BITS: dict[str, Bits] = {"int8": 8, "int4": 4}
 T = TypeVar("T")
 
 
@@ -48,6 +52,7 @@ class Parts:
     files: Files
     placement: Placement
     decoder: Decoder
+    plan: Plan
     tokenizer: TextTokenizer
     t3: t3.T3
     flow: flow.Flow
@@ -62,6 +67,7 @@ def assemble(
     device: str = "auto",
     decoder: str | None = None,
     watermark: bool = True,
+    plan: Plan = REFERENCE,
 ) -> Parts:
     """Load a pulled model by its name, a folder of released files, or the best that is here."""
     placement = choose(device)
@@ -75,7 +81,8 @@ def assemble(
         placement=placement,
         decoder=chosen,
         tokenizer=_tokenizer(model, files),
-        t3=_t3(model, files["t3"], placement),
+        plan=plan,
+        t3=_t3(model, files["t3"], placement, plan, home),
         flow=_flow(chosen, files["s3gen"], placement),
         vocoder=_vocoder(files["s3gen"], placement),
         voice=from_release(read_tensors(files["voice"])),
@@ -160,11 +167,62 @@ def _tokenizer(model: Model, files: Files) -> TextTokenizer:
     return Gpt2Tokenizer(files["tokenizer.vocab"].parent)
 
 
-def _t3(model: Model, file: Path, placement: Placement) -> t3.T3:
+def pack_t3(name: str | Path | None, home: Path, plan: Plan) -> Path:
+    """Pack the weights of a model's T3 once, so that the plan starts quickly from then on."""
+    model, files = _find(name, home)
+    recipe = {"t3": plan.t3, "config": {"t3": asdict(_t3_config(model, files["t3"]))}}
+    module = pack(_plain_t3(model, files["t3"]), plan)
+    target = packed.place(files["t3"], plan.t3, home)
+    packed.keep(_halved(module.state_dict()), files["t3"], recipe, target)
+    return target
+
+
+def _t3(model: Model, file: Path, placement: Placement, plan: Plan, home: Path) -> t3.T3:
+    if plan.t3 == "fp32":
+        return _placed(_plain_t3(model, file), placement)
+    if placement.device != HOST:
+        raise OptionError(
+            f"plan {plan.name} has packed weights, which {placement.device} cannot read; "
+            "take the plan reference there"
+        )
+    kept = packed.place(file, plan.t3, home)
+    if not kept.is_file():
+        return pack(_plain_t3(model, file), plan)
     with torch.device("meta"):
-        module = t3.T3(_sized(t3.CONFIGS[model.family], read_config(file).get("t3")))
+        module = frame(t3.T3(_t3_config(model, file)), _N_BITS[plan.t3])
+    load_into(module, kept)
+    _widen(module, module.state_dict())
+    return module.eval().requires_grad_(False)
+
+
+def _plain_t3(model: Model, file: Path) -> t3.T3:
+    with torch.device("meta"):
+        module = t3.T3(_t3_config(model, file))
     load_into(module, file, dead=t3.DEAD_TENSORS)
-    return _placed(module, placement)
+    return module
+
+
+def pack(plain: t3.T3, plan: Plan) -> t3.T3:
+    """The same T3 with its layers packed as the plan wants them, in memory."""
+    module = quantize(plain, _N_BITS[plan.t3])
+    _widen(module, _halved(module.state_dict()))  # as if it had been kept and found again
+    return module.eval().requires_grad_(False)
+
+
+def _widen(module: t3.T3, tensors: dict[str, Tensor]) -> None:
+    """What was not packed is computed in 32 bits; scales are bfloat16 and stay so."""
+    wide = {name: t.float() for name, t in tensors.items() if t.dtype == torch.float16}
+    module.load_state_dict(wide, strict=False, assign=True)
+
+
+def _t3_config(model: Model, file: Path) -> t3.T3Config:
+    return _sized(t3.CONFIGS[model.family], read_config(file).get("t3"))
+
+
+def _halved(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What was not packed takes 16 bits on disk; what was packed is bytes and bfloat16."""
+    kept = (torch.uint8, torch.bfloat16)
+    return {name: t if t.dtype in kept else t.half() for name, t in tensors.items()}
 
 
 def _flow(decoder: Decoder, file: Path, placement: Placement) -> flow.Flow:

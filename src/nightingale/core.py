@@ -77,6 +77,24 @@ class Options:
             raise OptionError(f"{name} is {value}, but must lie between {low} and {high}")
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How exactly a model is computed: every choice that trades sound for speed has a field."""
+
+    name: str = "reference"
+    t3: Literal["fp32", "int8", "int4"] = "fp32"
+
+    @classmethod
+    def named(cls, name: str) -> Plan:
+        """One of PLANS."""
+        if name not in PLANS:
+            raise OptionError(f"there is no plan {name!r}; there are {', '.join(PLANS)}")
+        return PLANS[name]
+
+
+PLANS = {plan.name: plan for plan in (Plan(), Plan("balanced", t3="int8"), Plan("fast", t3="int4"))}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class T3Prompt:
     """The half of a voice that T3 reads."""

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nightingale.assembly import Parts, assemble, load_encoders
+from nightingale.assembly import REFERENCE, Parts, assemble, load_encoders
 from nightingale.audio.clip import Audio
 from nightingale.audio.files import read
 from nightingale.core import (
@@ -26,6 +26,7 @@ from nightingale.core import (
     SAMPLES_PER_SECOND,
     SAMPLES_PER_TOKEN,
     Options,
+    Plan,
     Timings,
     Voice,
 )
@@ -59,10 +60,12 @@ class Nightingale:
         device: str = "auto",
         decoder: str | None = None,
         watermark: bool = True,
+        plan: Plan | str = REFERENCE,
     ) -> Nightingale:
         """A pulled model by its name, a folder of released files, or the best that is here."""
         home = home or Settings.read(os.environ).home
-        return cls(assemble(model, home, device, decoder, watermark))
+        chosen = Plan.named(plan) if isinstance(plan, str) else plan
+        return cls(assemble(model, home, device, decoder, watermark, chosen))
 
     def say(
         self,

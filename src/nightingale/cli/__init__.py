@@ -15,6 +15,7 @@ from nightingale import __version__
 from nightingale.cli.bench import bench
 from nightingale.cli.doctor import doctor
 from nightingale.cli.pull import pull
+from nightingale.cli.quantize import quantize
 from nightingale.cli.say import say
 from nightingale.cli.terminal import stderr
 from nightingale.cli.voice import voices
@@ -44,6 +45,7 @@ app = typer.Typer(
 app.command()(say)
 app.add_typer(voices, name="voice")
 app.command()(pull)
+app.command()(quantize)
 app.command()(doctor)
 app.command()(bench)
 

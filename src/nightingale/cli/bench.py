@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 
 from nightingale.cli.terminal import stderr
+from nightingale.core import Plan
 from nightingale.settings import Settings
 
 
@@ -19,6 +20,7 @@ def bench(  # noqa: PLR0913, PLR0917
         None, help="As large as this model, with weights by chance: needs no download."
     ),
     decoder: str | None = typer.Option(None, help="standard (10 steps) or meanflow (2 steps)."),
+    plan: str = typer.Option("reference", help="reference, balanced or fast: how exactly."),
     device: str = typer.Option("auto", help="Where to compute."),
     seconds: float = typer.Option(5.0, min=0.2, max=40.0, help="Of speech, at most."),
     trials: int = typer.Option(5, min=1, max=1000),
@@ -41,13 +43,16 @@ def bench(  # noqa: PLR0913, PLR0917
     if threads:
         torch.set_num_threads(threads)
     if random_weights:
-        engine = Nightingale(random_parts(random_weights, decoder, device))
+        engine = Nightingale(random_parts(random_weights, decoder, device, Plan.named(plan)))
     else:
-        engine = Nightingale.load(model, home=settings.home, device=device, decoder=decoder)
+        engine = Nightingale.load(
+            model, home=settings.home, device=device, decoder=decoder, plan=plan
+        )
     subject = {
         "model": engine.parts.model.name,
         "weights": "random" if random_weights else "real",
         "decoder": engine.parts.decoder,
+        "plan": plan,
         "device": str(engine.parts.placement.device),
         "seconds": str(seconds),
     }

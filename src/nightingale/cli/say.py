@@ -43,6 +43,7 @@ def say(  # noqa: PLR0913, PLR0917
     top_k: int | None = typer.Option(None),
     max_tokens: int | None = typer.Option(None, help="Stop after so many; 25 are a second."),
     decoder: str | None = typer.Option(None, help="standard (10 steps) or meanflow (2 steps)."),
+    plan: str = typer.Option("reference", help="reference, balanced or fast: how exactly."),
     device: str = typer.Option("auto", help="Where to compute."),
     format_: str | None = typer.Option(None, "--format", help="Sound format; else the file's."),
     rate: int | None = typer.Option(None, help="Sample rate in Hz."),
@@ -76,7 +77,12 @@ def say(  # noqa: PLR0913, PLR0917
 
     with console.status("loading") if console.is_terminal else _nothing():
         engine = Nightingale.load(
-            model, home=settings.home, device=device, decoder=decoder, watermark=watermark
+            model,
+            home=settings.home,
+            device=device,
+            decoder=decoder,
+            watermark=watermark,
+            plan=plan,
         )
         library, family = Library(settings.home / "voices"), engine.parts.model.family
         chosen = library.load(voice, family)[0] if voice else None

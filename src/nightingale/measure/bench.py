@@ -218,7 +218,7 @@ def peak_mb() -> float:
 def machine() -> dict[str, Any]:
     """What a result is only comparable on."""
     return {
-        "cpu": _cpu_name(),
+        "processor": _processor(),
         "n_cores": os.cpu_count(),
         "n_threads": torch.get_num_threads(),
         "torch": torch.__version__,
@@ -226,7 +226,7 @@ def machine() -> dict[str, Any]:
     }
 
 
-def _cpu_name() -> str:
+def _processor() -> str:
     told = Path("/proc/cpuinfo")
     for line in told.read_text().splitlines() if told.is_file() else ():
         if line.startswith("model name"):

@@ -8,12 +8,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from nightingale.assembly import Parts, pick_decoder
+from nightingale.assembly import REFERENCE, Parts, pack, pick_decoder
 from nightingale.core import (
     FRAMES_PER_TOKEN,
     N_SPEECH_CODES,
     TOKENS_PER_SECOND,
     FlowPrompt,
+    Plan,
     T3Prompt,
     Voice,
 )
@@ -39,7 +40,9 @@ class LetterTokenizer:
         return [ord(letter) % self._n_text for letter in text]
 
 
-def random_parts(name: str, decoder: str | None = None, device: str = "auto") -> Parts:
+def random_parts(
+    name: str, decoder: str | None = None, device: str = "auto", plan: Plan = REFERENCE
+) -> Parts:
     """Everything that speaking needs, as large as life, without a file."""
     model = catalog.find(name)
     chosen = pick_decoder(decoder, model)
@@ -52,11 +55,14 @@ def random_parts(name: str, decoder: str | None = None, device: str = "auto") ->
         module.eval().requires_grad_(False).to(placement.device, placement.dtype)
     talker, decoding, sound = modules
     talker.speech_head.weight[N_SPEECH_CODES:] *= BORING
+    if plan.t3 != "fp32":
+        talker = pack(talker, plan)
     return Parts(
         model=model,
         files={},
         placement=placement,
         decoder=chosen,
+        plan=plan,
         tokenizer=LetterTokenizer(config.n_text),
         t3=talker,
         flow=decoding,

@@ -1,0 +1,31 @@
+"""`nightingale quantize`: pack a model's weights once, so that it starts and speaks faster."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import typer
+
+from nightingale.cli.terminal import stderr
+from nightingale.core import Plan
+from nightingale.errors import OptionError
+from nightingale.settings import Settings
+
+
+def quantize(
+    context: typer.Context,
+    model: str | None = typer.Argument(None, help="A pulled model, or a folder of its files."),
+    plan: str = typer.Option("balanced", help="balanced (8 bits) or fast (4 bits)."),
+) -> None:
+    """Write the packed weights of a plan; `say --plan` finds them."""
+    settings: Settings = context.obj
+    wanted = Plan.named(plan)
+    if wanted.t3 == "fp32":
+        raise OptionError(f"plan {plan} packs nothing; choose balanced or fast")
+    console = stderr()
+
+    from nightingale.assembly import pack_t3
+
+    with console.status("packing") if console.is_terminal else nullcontext():
+        file = pack_t3(model, settings.home, wanted)
+    console.print(f"{file}: {file.stat().st_size / 1e6:.1f} MB", soft_wrap=True)

@@ -1,0 +1,46 @@
+"""Weights that were packed into fewer bits, kept so that the next start finds them ready.
+
+A packed file belongs to one source file as it is now: it is named after it, its size and its time
+of change. Its header tells how it was made. Knows nothing of layers or of how packing is done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from nightingale.weights.record import draft_of
+
+VERSION = 1  # raise it when the same weights would be packed into other bytes
+
+
+def place(source: Path, recipe: str, home: Path) -> Path:
+    """Where the packed twin of a file lies, or would lie."""
+    seen = source.stat()
+    told = f"{source.resolve()}|{seen.st_size}|{seen.st_mtime_ns}|{VERSION}"
+    key = hashlib.sha256(told.encode()).hexdigest()[:16]
+    return home / "packed" / f"{source.stem}-{recipe}-{key}.safetensors"
+
+
+def keep(
+    tensors: Mapping[str, Tensor], source: Path, recipe: Mapping[str, Any], target: Path
+) -> None:
+    """Write the packed twin, whole or not at all."""
+    facts = {**recipe, "source": source.name, "packer": VERSION}
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = draft_of(target)
+    try:
+        whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        save_file(whole, draft, {"nightingale": json.dumps(facts, sort_keys=True)})
+        draft.replace(target)
+    except SafetensorError as error:  # how its writer reports a full disk
+        raise OSError(str(error)) from error
+    finally:
+        draft.unlink(missing_ok=True)

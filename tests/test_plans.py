@@ -1,0 +1,92 @@
+"""Plans: packed weights from memory or from disk give the same bytes, and say what they are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from typer.testing import CliRunner
+
+from nightingale.assembly import pack_t3
+from nightingale.cli import app
+from nightingale.core import PLANS, Plan
+from nightingale.errors import OptionError
+from nightingale.pipeline import Nightingale
+from nightingale.t3.quantized import QuantizedStack
+from tests.tiny_release import make_release
+
+TEXT = "The billing issue is resolved."
+
+
+@pytest.fixture(scope="module", params=["english", "nano"])
+def release(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_release(tmp_path_factory.mktemp("release"), request.param)
+
+
+def say(
+    release: Path, home: Path, plan: Plan | str
+) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    engine = Nightingale.load(release, home=home, device="cpu", watermark=False, plan=plan)
+    return engine.say(TEXT, max_tokens=10).samples
+
+
+@pytest.mark.parametrize("plan", ["balanced", "fast"])
+def test_packed_in_memory_or_found_on_disk_gives_the_same_bytes(
+    release: Path, tmp_path: Path, plan: str
+) -> None:
+    fresh = say(release, tmp_path, plan)
+    file = pack_t3(release, tmp_path, Plan.named(plan))
+    engine = Nightingale.load(release, home=tmp_path, device="cpu", watermark=False, plan=plan)
+    assert isinstance(engine.parts.t3.tfmr, QuantizedStack)
+    assert np.array_equal(engine.say(TEXT, max_tokens=10).samples, fresh)
+    with safe_open(file, framework="pt") as kept:
+        facts = json.loads(kept.metadata()["nightingale"])
+    assert facts["t3"] == PLANS[plan].t3
+    assert facts["config"]["t3"]["n_layers"] == engine.parts.t3.config.n_layers
+
+
+def test_a_plan_is_heard(release: Path, tmp_path: Path) -> None:
+    """With random weights packing changes what is said, so the plan was obeyed."""
+    assert not np.array_equal(say(release, tmp_path, "fast"), say(release, tmp_path, "reference"))
+
+
+def test_threads_leave_no_trace_in_a_packed_plan(release: Path, tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    try:
+        made = []
+        for n_threads in (1, 2):
+            torch.set_num_threads(n_threads)
+            made.append(say(release, tmp_path, "balanced"))
+    finally:
+        torch.set_num_threads(before)
+    assert np.array_equal(made[0], made[1])
+
+
+def test_a_changed_source_is_packed_anew(tmp_path: Path) -> None:
+    release = make_release(tmp_path / "release", "english")
+    before = pack_t3(release, tmp_path, PLANS["balanced"])
+    source = release / "t3_cfg.safetensors"
+    source.write_bytes(source.read_bytes())
+    assert pack_t3(release, tmp_path, PLANS["balanced"]) != before
+
+
+def test_an_unknown_plan_is_refused_by_name(release: Path, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="no plan 'warp'; there are reference, balanced, fast"):
+        Nightingale.load(release, home=tmp_path, plan="warp")
+
+
+def test_the_command_packs_and_says_where(release: Path, tmp_path: Path) -> None:
+    environ = {"NIGHTINGALE_HOME": str(tmp_path / "home")}
+    done = CliRunner().invoke(app, ["quantize", str(release), "--plan", "fast"], env=environ)
+    assert done.exit_code == 0, done.stderr
+    (file,) = (tmp_path / "home" / "packed").iterdir()
+    assert file.name in done.stderr.replace("\n", "")
+    refused = CliRunner().invoke(
+        app, ["quantize", str(release), "--plan", "reference"], env=environ
+    )
+    assert refused.exit_code == 1
+    assert "packs nothing" in refused.stderr
