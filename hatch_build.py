@@ -1,4 +1,4 @@
-"""Compiles t3/native/stack.c while the package is built: once for each kind of processor.
+"""Compiles the C files of nn/native while the package is built, for each kind of processor.
 
 Where there is no compiler the package is built without it, and works, but for packed weights.
 """
@@ -15,12 +15,13 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FOLDER = Path("src/nightingale/t3/native")
+FOLDER = Path("src/nightingale/nn/native")
 FLAGS = ("-O3", "-fopenmp", "-fno-math-errno", "-fPIC", "-shared")
-KINDS = {  # name of the library -> flags; best first, as the loader has them
-    "stack_vnni": ("-march=x86-64-v4", "-mavx512vnni"),
-    "stack_avx2": ("-march=x86-64-v3",),
-    "stack": (),
+ANYWHERE = {"stack": ("stack.c",)}  # name of the library -> source and flags
+X86 = ANYWHERE | {
+    "stack_avx2": ("stack.c", "-march=x86-64-v3"),
+    "stack_vnni": ("stack.c", "-march=x86-64-v4", "-mavx512vnni"),
+    "tiles": ("tiles.c", "-march=sapphirerapids"),
 }
 
 
@@ -34,14 +35,14 @@ class CompileStack(BuildHookInterface[Any]):
         for old in folder.glob("*.so"):
             old.unlink()
         compiler = os.environ.get("CC") or shutil.which("cc")
-        kinds = KINDS if platform.machine() in ("x86_64", "AMD64") else {"stack": ()}
-        for name, flags in kinds.items() if compiler else ():
-            source, library = folder / "stack.c", folder / f"{name}.so"
-            command = [str(compiler), *FLAGS, *flags, str(source), "-o", str(library), "-lm"]
-            if subprocess.run(command, check=False).returncode == 0:
+        libraries = X86 if platform.machine() in ("x86_64", "AMD64") else ANYWHERE
+        for name, (source, *flags) in libraries.items() if compiler else ():
+            library = folder / f"{name}.so"
+            command = [str(compiler), *FLAGS, *flags, source, "-o", library.name, "-lm"]
+            if subprocess.run(command, cwd=folder, check=False).returncode == 0:
                 build_data["artifacts"].append(f"{FOLDER / library.name}")
         if not build_data["artifacts"]:
-            self.app.display_warning("stack.c was not compiled: there will be no packed weights")
+            self.app.display_warning("nothing was compiled: there will be no packed weights")
             return
         build_data["pure_python"] = False
         system = sysconfig.get_platform().replace("-", "_").replace(".", "_")

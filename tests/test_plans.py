@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +13,14 @@ import torch
 from safetensors import safe_open
 from typer.testing import CliRunner
 
-from nightingale.assembly import pack_t3
+from nightingale.assembly import hasten, pack_t3
 from nightingale.cli import app
 from nightingale.core import PLANS, Plan
 from nightingale.errors import OptionError
+from nightingale.flow.estimator import Estimator
+from nightingale.flow.fast import FastEstimator
+from nightingale.flow.model import Flow
+from nightingale.nn import tiles
 from nightingale.pipeline import Nightingale
 from nightingale.t3.quantized import QuantizedStack
 from tests.tiny_release import make_release
@@ -52,6 +58,19 @@ def test_packed_in_memory_or_found_on_disk_gives_the_same_bytes(
 def test_a_plan_is_heard(release: Path, tmp_path: Path) -> None:
     """With random weights packing changes what is said, so the plan was obeyed."""
     assert not np.array_equal(say(release, tmp_path, "fast"), say(release, tmp_path, "reference"))
+
+
+@pytest.mark.skipif(not tiles.are_here(), reason="this processor has no matrix tiles")
+def test_the_flow_is_hastened_where_it_can_be(release: Path, tmp_path: Path) -> None:
+    """The small one's heads are too narrow for tiles: it stays as it was. A wider one does not."""
+    engine = Nightingale.load(release, home=tmp_path, device="cpu", plan="balanced")
+    parts = engine.parts
+    assert not isinstance(parts.flow.estimator, FastEstimator)
+    wide = replace(parts.flow.config.estimator, d_head=32)
+    flow = Flow(replace(parts.flow.config, estimator=wide))
+    for plan, wanted in (("balanced", FastEstimator), ("reference", Estimator)):
+        made = hasten(copy.deepcopy(flow), parts.placement, PLANS[plan])
+        assert type(made.estimator) is wanted
 
 
 def test_threads_leave_no_trace_in_a_packed_plan(release: Path, tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from nightingale.core import Plan, Voice
 from nightingale.device import HOST, Placement, choose
 from nightingale.errors import LayoutError, NotPulledError, OptionError, WeightsError
 from nightingale.flow import model as flow
+from nightingale.flow.fast import FastEstimator
+from nightingale.nn import tiles
 from nightingale.nn.packing import Bits
 from nightingale.t3 import model as t3
 from nightingale.t3.quantized import frame, quantize
@@ -83,7 +85,7 @@ def assemble(
         tokenizer=_tokenizer(model, files),
         plan=plan,
         t3=_t3(model, files["t3"], placement, plan, home),
-        flow=_flow(chosen, files["s3gen"], placement),
+        flow=hasten(_flow(chosen, files["s3gen"], placement), placement, plan),
         vocoder=_vocoder(files["s3gen"], placement),
         voice=from_release(read_tensors(files["voice"])),
         watermarker=Watermarker() if watermark else None,
@@ -232,6 +234,14 @@ def _flow(decoder: Decoder, file: Path, placement: Placement) -> flow.Flow:
         raise LayoutError(f"{file} does not hold the {decoder} decoder, but the other one")
     load_into(module, file, prefix="flow.", dead=flow.DEAD_TENSORS)
     return _placed(module, placement)
+
+
+def hasten(module: flow.Flow, placement: Placement, plan: Plan) -> flow.Flow:
+    """The same flow as the plan wants it computed, where this processor can."""
+    has_tiles = placement.device == HOST and tiles.are_here()
+    if plan.flow == "bf16" and has_tiles and module.config.estimator.d_head in tiles.D_HEADS:
+        module.decoder["estimator"] = FastEstimator(module.estimator)
+    return module
 
 
 def _vocoder(file: Path, placement: Placement) -> vocoder.Vocoder:

@@ -83,6 +83,7 @@ class Plan:
 
     name: str = "reference"
     t3: Literal["fp32", "int8", "int4"] = "fp32"
+    flow: Literal["fp32", "bf16"] = "fp32"  # bf16 where the processor has matrix tiles
 
     @classmethod
     def named(cls, name: str) -> Plan:
@@ -92,7 +93,11 @@ class Plan:
         return PLANS[name]
 
 
-PLANS = {plan.name: plan for plan in (Plan(), Plan("balanced", t3="int8"), Plan("fast", t3="int4"))}
+PLANS = {
+    "reference": Plan(),
+    "balanced": Plan("balanced", t3="int8", flow="bf16"),
+    "fast": Plan("fast", t3="int4", flow="bf16"),
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,6 +13,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 from nightingale.cli import app
+from nightingale.flow.model import CONFIGS
 from nightingale.measure import bench, history, limits
 from nightingale.measure.bench_report import draw
 from nightingale.measure.random_model import fill
@@ -66,6 +67,19 @@ def test_flops_inside_a_stage_are_seen(engine: Nightingale) -> None:
     longer = bench.Work.of(engine, 40, engine.parts.voice)
     assert longer.vocoder_flops == pytest.approx(2 * work.vocoder_flops, rel=0.02)
     assert work.flow_flops > 1e6
+
+
+def test_attention_is_counted_beside(engine: Nightingale) -> None:
+    """The counter sees products, on this device not attention; else it would be counted twice."""
+    counted, _ = bench.count_flops(
+        lambda: torch.nn.functional.scaled_dot_product_attention(*torch.ones(3, 1, 2, 8, 16))
+    )
+    assert counted == 0
+    config = engine.parts.flow.config
+    twice = bench.attention_flops(config, 200) / bench.attention_flops(config, 100)
+    assert twice == 4
+    released = bench.attention_flops(CONFIGS["standard"], 750)
+    assert released == pytest.approx(20 * 114.7e3 * 750**2, rel=0.01)
 
 
 def test_silence_at_the_front_is_not_yet_sound() -> None:

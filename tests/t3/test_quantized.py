@@ -13,8 +13,8 @@ from torch import Tensor
 
 from nightingale.core import Family, Options
 from nightingale.errors import LayoutError, MissingPackageError
+from nightingale.nn import native
 from nightingale.nn.packing import GROUP, Bits, pack, unpack
-from nightingale.t3 import native
 from nightingale.t3.attention import Alignment
 from nightingale.t3.cache import KVCache
 from nightingale.t3.model import T3, Utterance

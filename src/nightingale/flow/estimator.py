@@ -7,7 +7,7 @@ of an utterance. Convolutions are causal, attention is full. Knows nothing of to
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
@@ -60,11 +60,11 @@ class Estimator(nn.Module):
         width, n_mel = config.d_model, config.n_mel
         self.config = config
         self.time_mlp = _TimeMlp(config)
-        self.down_blocks = nn.ModuleList([_Block(config, config.n_inputs, ends=True)])
+        self.down_blocks = nn.ModuleList([Block(config, config.n_inputs, ends=True)])
         self.mid_blocks = nn.ModuleList(
-            _Block(config, width, ends=False) for _ in range(config.n_mid_blocks)
+            Block(config, width, ends=False) for _ in range(config.n_mid_blocks)
         )
-        self.up_blocks = nn.ModuleList([_Block(config, 2 * width, ends=True)])
+        self.up_blocks = nn.ModuleList([Block(config, 2 * width, ends=True)])
         self.final_block = _ConvNorm(width, width)
         self.final_proj = nn.Conv1d(width, n_mel, 1)
         self.time_embed_mixer: Linear | None = None
@@ -73,13 +73,9 @@ class Estimator(nn.Module):
 
     def shifts(self, start: Tensor, end: Tensor) -> Tensor:
         """(S,) flow times at which steps begin and end -> (S, n_units, D), added in each unit."""
-        home = self.final_proj.weight
-        time = self.time_mlp(time_waves(start, self.config.n_inputs).to(home))
-        if self.time_embed_mixer is not None:
-            until = self.time_mlp(time_waves(end, self.config.n_inputs).to(home))
-            time = self.time_embed_mixer(torch.cat((time, until), dim=-1))
-        time = F.mish(time)
-        return torch.stack([block.unit.mlp[1](time) for block in self._blocks()], dim=1)
+        mlps = (block.unit.mlp[1] for block in self.blocks())
+        n_waves = self.config.n_inputs
+        return time_shifts(self.time_mlp, self.time_embed_mixer, mlps, n_waves, start, end)
 
     def context(self, mu: Tensor, speaker: Tensor, cond: Tensor, *, guided: bool) -> Context:
         """(M, 80), (80,), (M, 80): constant over the steps; `guided` adds the row without them."""
@@ -94,7 +90,7 @@ class Estimator(nn.Module):
 
     def forward(self, x: Tensor, context: Context, shifts: Tensor) -> Tensor:
         """(M, 80) and the (n_units, D) of this step -> velocities (B, M, 80), a row per context."""
-        first, last = self._first, cast(_Block, self.up_blocks[0])
+        first, last = self._first, cast(Block, self.up_blocks[0])
         unit, n_mel = first.unit, self.config.n_mel
         h = convolve_past(x[None], unit.block1.conv.weight[:, :n_mel], unit.block1.conv.bias)
         shortcut = linear(x[None], unit.res_conv.weight[:, :n_mel, 0], unit.res_conv.bias)
@@ -107,15 +103,16 @@ class Estimator(nn.Module):
         return linear(self.final_block(h), self.final_proj.weight[..., 0], self.final_proj.bias)
 
     @property
-    def _first(self) -> _Block:
-        return cast(_Block, self.down_blocks[0])
+    def _first(self) -> Block:
+        return cast(Block, self.down_blocks[0])
 
-    def _blocks(self) -> Iterator[_Block]:
+    def blocks(self) -> Iterator[Block]:
+        """From the first to the last."""
         for blocks in (self.down_blocks, self.mid_blocks, self.up_blocks):
-            yield from cast("list[_Block]", blocks)
+            yield from cast("list[Block]", blocks)
 
 
-class _Block(nn.ModuleList):
+class Block(nn.ModuleList):
     """A unit, transformers, and at both ends of the estimator a convolution; named by number."""
 
     def __init__(self, config: EstimatorConfig, n_inputs: int, *, ends: bool) -> None:
@@ -128,12 +125,16 @@ class _Block(nn.ModuleList):
     def unit(self) -> Unit:
         return cast(Unit, self[0])
 
+    @property
+    def transformers(self) -> list[Transformer]:
+        return cast("list[Transformer]", list(cast(nn.Sequential, self[1])))
+
     def forward(self, x: Tensor, shift: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.transform(self.unit(x, shift), mask)
 
     def transform(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """`mask` says who may look (rows) at whom (columns); without it, everybody at everybody."""
-        for transformer in cast(nn.Sequential, self[1]):
+        for transformer in self.transformers:
             x = transformer(x, mask)
         return x
 
@@ -170,11 +171,15 @@ class _ConvNorm(nn.Module):
     def conv(self) -> CausalConv:
         return cast(CausalConv, self.block["0"])
 
+    @property
+    def norm(self) -> nn.LayerNorm:
+        return cast(nn.LayerNorm, self.block["2"])
+
     def forward(self, x: Tensor) -> Tensor:
         return self.settle(self.conv(x))
 
     def settle(self, h: Tensor) -> Tensor:
-        return F.mish(self.block["2"](h))
+        return F.mish(self.norm(h))
 
 
 class Transformer(nn.Module):
@@ -215,9 +220,16 @@ class _FeedForward(nn.Module):
         rise = nn.ModuleDict({"proj": Linear(width, d_ffn)})
         self.net = nn.ModuleDict({"0": rise, "2": Linear(d_ffn, width)})
 
+    @property
+    def rise(self) -> nn.Module:
+        return cast(nn.ModuleDict, self.net["0"])["proj"]
+
+    @property
+    def fall(self) -> nn.Module:
+        return self.net["2"]
+
     def forward(self, x: Tensor) -> Tensor:
-        rise = cast(nn.ModuleDict, self.net["0"])["proj"]
-        return self.net["2"](F.gelu(rise(x)))
+        return self.fall(F.gelu(self.rise(x)))
 
 
 class _TimeMlp(nn.Module):
@@ -228,6 +240,24 @@ class _TimeMlp(nn.Module):
 
     def forward(self, waves: Tensor) -> Tensor:
         return self.linear_2(F.silu(self.linear_1(waves)))
+
+
+def time_shifts(
+    time_mlp: nn.Module,
+    mixer: nn.Module | None,
+    mlps: Iterable[nn.Module],
+    n_waves: int,
+    start: Tensor,
+    end: Tensor,
+) -> Tensor:
+    """What each unit is told of the time: see `Estimator.shifts`."""
+    home = next(time_mlp.parameters())
+    time = time_mlp(time_waves(start, n_waves).to(home))
+    if mixer is not None:
+        until = time_mlp(time_waves(end, n_waves).to(home))
+        time = mixer(torch.cat((time, until), dim=-1))
+    time = F.mish(time)
+    return torch.stack([mlp(time) for mlp in mlps], dim=1)
 
 
 def time_waves(times: Tensor, n_waves: int) -> Tensor:

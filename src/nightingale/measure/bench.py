@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from nightingale.core import SAMPLES_PER_SECOND, TOKENS_PER_SECOND, Timings, Voice
+from nightingale.flow.model import FlowConfig
 from nightingale.measure import limits
 from nightingale.pipeline import Nightingale
 
@@ -165,13 +166,14 @@ class Work:
         parts = engine.parts
         codes = torch.zeros(n_tokens, dtype=torch.long, device=parts.placement.device)
         flow_flops, mel = count_flops(lambda: parts.flow.render(codes, voice.flow, 0))
+        flow_flops += attention_flops(parts.flow.config, len(voice.flow.mel) + mel.shape[1])
         vocoder_flops, _ = count_flops(lambda: parts.vocoder.vocode(mel, 0))
         return cls(
             n_tokens,
             n_bytes([parts.t3.tfmr, parts.t3.speech_head]),
             flow_flops,
             vocoder_flops,
-            (_precision(parts.flow), _precision(parts.vocoder)),
+            (_precision(parts.flow.estimator), _precision(parts.vocoder)),
             parts.placement.device,
         )
 
@@ -186,10 +188,18 @@ class Work:
 
 
 def count_flops(run: Callable[[], Tensor]) -> tuple[int, Tensor]:
-    """Floating-point operations in products, convolutions and attention, and what came out."""
+    """Floating-point operations in products and convolutions, and what came out."""
     with FlopCounterMode(display=False) as counter:
         out = run()
     return counter.get_total_flops(), out
+
+
+def attention_flops(config: FlowConfig, n_frames: int) -> int:
+    """What the counter does not see: every frame attends to every frame, in every step."""
+    estimator, schedule = config.estimator, config.schedule
+    n_layers = (estimator.n_mid_blocks + 2) * estimator.n_transformers
+    n_passes = schedule.n_steps * (2 if schedule.guidance else 1)
+    return 4 * n_passes * n_layers * estimator.n_heads * estimator.d_head * n_frames**2
 
 
 def n_bytes(modules: Iterable[nn.Module]) -> int:
@@ -202,7 +212,8 @@ def _short(value: float) -> float:
 
 
 def _precision(module: nn.Module) -> torch.dtype:
-    return next(module.parameters()).dtype
+    """That of most numbers."""
+    return max(module.state_dict().values(), key=Tensor.numel).dtype
 
 
 def peak_mb() -> float:

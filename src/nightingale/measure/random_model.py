@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from nightingale.assembly import REFERENCE, Parts, pack, pick_decoder
+from nightingale.assembly import REFERENCE, Parts, hasten, pack, pick_decoder
 from nightingale.core import (
     FRAMES_PER_TOKEN,
     N_SPEECH_CODES,
@@ -65,7 +65,7 @@ def random_parts(
         plan=plan,
         tokenizer=LetterTokenizer(config.n_text),
         t3=talker,
-        flow=decoding,
+        flow=hasten(decoding, placement, plan),
         vocoder=sound,
         voice=random_voice(config.max_prompt, VOICE_SECONDS),
         watermarker=None,

@@ -1,6 +1,6 @@
 """Weights as small whole numbers: (code - zero) * scale, a scale for every 64 of a row.
 
-The form that `t3/native` reads. Eight bits lose next to nothing; for four, each scale is the one of
+The form that `nn/native` reads. Eight bits lose next to nothing; for four, each scale is the one of
 a few that comes nearest to its weights. Knows nothing of layers.
 """
 

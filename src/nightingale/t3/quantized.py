@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from nightingale.errors import MissingPackageError
+from nightingale.nn import native
 from nightingale.nn.packing import GROUP, Bits, pack
-from nightingale.t3 import gpt2, llama, native
+from nightingale.t3 import gpt2, llama
 from nightingale.t3.attention import Alignment
 from nightingale.t3.cache import KVCache
 from nightingale.t3.model import T3, T3Config

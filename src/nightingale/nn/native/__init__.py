@@ -1,14 +1,14 @@
-"""The door to stack.c, which is compiled when the package is built.
+"""The door to the C files beside this one, which are compiled when the package is built.
 
-Structures here mirror those of the C file, field by field. Where there was no compiler there is no
-library, and whoever asks is told so: everything works without it, but more slowly.
+Structures here mirror those of stack.c and tiles.c, field by field. Where there was no compiler, or
+where the processor lacks something, there is no library: callers ask, and go the slower way.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-from ctypes import POINTER, Structure, c_float, c_int32, c_void_p
+from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
@@ -72,19 +72,54 @@ class Watched(Structure):
     )
 
 
+class Norm(Structure):
+    _fields_ = (("weight", c_void_p), ("bias", c_void_p), ("width", c_int32), ("eps", c_float))
+
+
 @functools.lru_cache(1)
 def library() -> ctypes.CDLL | None:
-    """The compiled functions that suit this processor best, or None."""
+    """stack.c in the form that suits this processor best, or None."""
     return next((found for kind in KINDS if (found := load(kind))), None)
 
 
-def load(kind: str) -> ctypes.CDLL | None:
-    """One of the compiled files, if it is there and runs here."""
+@functools.lru_cache(1)
+def tiles() -> ctypes.CDLL | None:
+    """tiles.c, or None where the processor has no tiles."""
+    found = _open("tiles")
+    if found is None:
+        return None
+    found.nightingale_attend_bytes.restype = c_int64
+    found.nightingale_attend.argtypes = (
+        *(c_void_p,) * 3, c_int64, c_int64, *(c_int32,) * 5, c_void_p, c_void_p, c_int32,
+    )  # fmt: skip
+    found.nightingale_add_norm.argtypes = (
+        c_void_p, c_void_p, POINTER(Norm), c_int32, c_void_p, c_int32,
+    )  # fmt: skip
+    found.nightingale_norm_mish.argtypes = (
+        c_void_p, POINTER(Norm), c_void_p, c_void_p, c_int32, c_void_p, c_void_p, c_int32,
+    )  # fmt: skip
+    found.nightingale_gelu.argtypes = (c_void_p, c_int64, c_int32)
+    names = ("attend", "add_norm", "norm_mish", "gelu")
+    for name in names:
+        getattr(found, f"nightingale_{name}").restype = None
+    return found
+
+
+def _open(name: str) -> ctypes.CDLL | None:
+    """A compiled file, if it is there and runs here."""
     import torch  # noqa: F401, PLC0415 - first of all, so that we share its threads
 
     try:
-        found = ctypes.CDLL(str(FOLDER / f"{kind}.so"))
+        found = ctypes.CDLL(str(FOLDER / f"{name}.so"))
     except OSError:
+        return None
+    return found if found.nightingale_runs_here() else None
+
+
+def load(kind: str) -> ctypes.CDLL | None:
+    """One form of stack.c, if it is there and runs here."""
+    found = _open(kind)
+    if found is None:
         return None
     found.nightingale_read.argtypes = (
         POINTER(Stack), POINTER(Cache), c_int32, c_int32, POINTER(Room), POINTER(Watched), c_int32,
@@ -94,4 +129,4 @@ def load(kind: str) -> ctypes.CDLL | None:
     )  # fmt: skip
     for function in (found.nightingale_read, found.nightingale_multiply):
         function.restype = None
-    return found if found.nightingale_runs_here() else None
+    return found

@@ -1,0 +1,151 @@
+"""The estimator in bfloat16 on processors with matrix tiles: the fast twin of `Estimator`.
+
+The same weights and the same interface. Convolutions are products over three frames side by side;
+what the layers add to (the stream, and x itself) stays in fp32.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nightingale.flow.conv import convolve_past
+from nightingale.flow.estimator import Context, Estimator, Transformer, Unit, time_shifts
+from nightingale.nn import tiles
+from nightingale.nn.steady import linear
+
+
+class Product(nn.Module):
+    """A linear layer or a causal convolution, as one matrix in bfloat16."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        if weight.dim() == 3:  # (D', D, n) -> (D', n * D): frames side by side
+            weight = weight.permute(0, 2, 1).flatten(1)
+        self.register_buffer("weight", weight.detach().bfloat16().contiguous())
+        self.register_buffer("bias", None if bias is None else bias.detach().bfloat16())
+        self.weight: Tensor
+        self.bias: Tensor | None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+def past(x: Tensor, n: int = 3) -> Tensor:
+    """(B, M, D) -> (B, M, n * D): each frame behind the n - 1 before it."""
+    n_rows, n_frames, width = x.shape
+    padded = F.pad(x, (0, 0, n - 1, 0))
+    return padded.as_strided((n_rows, n_frames, n * width), (padded.stride(0), padded.stride(1), 1))
+
+
+class FastEstimator(nn.Module):
+    """Velocities for one or two rows of frames."""
+
+    def __init__(self, slow: Estimator) -> None:
+        super().__init__()
+        self.config = slow.config
+        self.time_mlp, self.time_embed_mixer = slow.time_mlp, slow.time_embed_mixer
+        self.time_units = nn.ModuleList(block.unit.mlp[1] for block in slow.blocks())
+        n_mel = slow.config.n_mel
+        blocks = list(slow.blocks())
+        entrance = blocks[0].unit
+        self.entrance = entrance.block1.conv  # fp32, for what is constant over the steps
+        self.around = entrance.res_conv
+        self.x_conv = Product(entrance.block1.conv.weight[:, :n_mel], entrance.block1.conv.bias)
+        self.x_around = Product(entrance.res_conv.weight[:, :n_mel, 0], entrance.res_conv.bias)
+        self.units = nn.ModuleList(_Unit(block.unit) for block in blocks)
+        self.transformers = nn.ModuleList(
+            nn.ModuleList(_Transformer(t) for t in block.transformers) for block in blocks
+        )
+        self.first_end = _conv(cast(nn.Conv1d, blocks[0][2]))
+        self.last_end = _conv(cast(nn.Conv1d, blocks[-1][2]))
+        self.final_conv = _conv(slow.final_block.conv)
+        self.final_norm = slow.final_block.norm
+        self.final_proj = Product(slow.final_proj.weight[..., 0], slow.final_proj.bias)
+
+    def shifts(self, start: Tensor, end: Tensor) -> Tensor:
+        """As `Estimator.shifts`."""
+        n_waves = self.config.n_inputs
+        return time_shifts(
+            self.time_mlp, self.time_embed_mixer, self.time_units, n_waves, start, end
+        )
+
+    def context(self, mu: Tensor, speaker: Tensor, cond: Tensor, *, guided: bool) -> Context:
+        """As `Estimator.context`, and in fp32 like it."""
+        known = torch.cat((mu, speaker.expand_as(mu), cond), dim=-1)[None]
+        n_mel = self.config.n_mel
+        conv = convolve_past(known, self.entrance.weight[:, n_mel:])
+        shortcut = linear(known, self.around.weight[:, n_mel:, 0])
+        if guided:
+            conv = torch.cat((conv, torch.zeros_like(conv)))
+            shortcut = torch.cat((shortcut, torch.zeros_like(shortcut)))
+        return Context(conv, shortcut)
+
+    def forward(self, x: Tensor, context: Context, shifts: Tensor) -> Tensor:
+        """(M, 80) and the (n_units, D) of this step -> velocities (B, M, 80), a row per context."""
+        noisy = x[None].bfloat16()
+        h = (self.x_conv(past(noisy)) + context.conv).bfloat16()
+        around = (self.x_around(noisy) + context.shortcut).bfloat16()
+        stream = cast(_Unit, self.units[0]).finish(h, around, shifts[0])
+        skip = self._transform(0, stream)
+        h = self.first_end(past(skip))
+        last = len(self.units) - 1
+        for index in range(1, last):
+            h = self._transform(index, self.units[index](h, shifts[index]))
+        h = self.units[last](torch.cat((h, skip), dim=-1), shifts[last])
+        h = self.last_end(past(self._transform(last, h)))
+        h = tiles.norm_mish(self.final_conv(past(h)), self.final_norm)
+        return self.final_proj(h).float()
+
+    def _transform(self, index: int, stream: Tensor) -> Tensor:
+        """(B, M, D), fp32, through the transformers of a block -> bfloat16"""
+        added: Tensor | None = None
+        for transformer in cast(nn.ModuleList, self.transformers[index]):
+            added = transformer(stream, added)
+        return (stream if added is None else stream + added).bfloat16()
+
+
+class _Unit(nn.Module):
+    def __init__(self, slow: Unit) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = _conv(slow.block1.conv), _conv(slow.block2.conv)
+        self.norm1, self.norm2 = slow.block1.norm, slow.block2.norm
+        self.around = Product(slow.res_conv.weight[..., 0], slow.res_conv.bias)
+
+    def forward(self, x: Tensor, shift: Tensor) -> Tensor:
+        return self.finish(self.conv1(past(x)), self.around(x), shift)
+
+    def finish(self, h: Tensor, around: Tensor, shift: Tensor) -> Tensor:
+        """Everything behind the first convolution; fp32 out."""
+        h = self.conv2(past(tiles.norm_mish(h, self.norm1, shift)))
+        return tiles.norm_mish_around(h, self.norm2, around)
+
+
+class _Transformer(nn.Module):
+    def __init__(self, slow: Transformer) -> None:
+        super().__init__()
+        attention, ff = slow.attn1, slow.ff
+        self.n_heads = attention.n_heads
+        parts = (attention.to_q, attention.to_k, attention.to_v)
+        self.norm1, self.norm3 = slow.norm1, slow.norm3
+        self.qkv = Product(torch.cat([part.weight for part in parts]), None)
+        self.out = _dense(attention.to_out[0])
+        self.rise, self.fall = _dense(ff.rise), _dense(ff.fall)
+
+    def forward(self, stream: Tensor, added: Tensor | None) -> Tensor:
+        """The stream, fp32, takes in what the last layer added; returns what this one adds."""
+        queries, keys, values = self.qkv(tiles.add_norm(stream, added, self.norm1)).chunk(3, dim=-1)
+        added = self.out(tiles.attend(queries, keys, values, self.n_heads))
+        return self.fall(tiles.gelu_(self.rise(tiles.add_norm(stream, added, self.norm3))))
+
+
+def _conv(slow: nn.Conv1d) -> Product:
+    return Product(slow.weight, slow.bias)
+
+
+def _dense(slow: nn.Module) -> Product:
+    layer = cast(nn.Linear, slow)
+    return Product(layer.weight, layer.bias)

@@ -1,0 +1,62 @@
+"""The estimator in bfloat16 is the estimator, nearly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from nightingale.flow.fast import FastEstimator, past
+from nightingale.flow.model import Decoder, Flow
+from nightingale.nn import tiles
+from tests.flow.random_weights import randomize
+from tests.flow.tiny import tiny_config, tiny_prompt, tiny_tokens
+
+
+def small_flow(decoder: Decoder) -> Flow:
+    """Heads as wide as tiles want them."""
+    tiny = tiny_config(decoder)
+    flow = Flow(replace(tiny, estimator=replace(tiny.estimator, d_head=32)))
+    randomize(flow, 0)
+    return flow.eval().requires_grad_(False)
+
+
+def fast(slow: Flow) -> Flow:
+    slow.decoder["estimator"] = FastEstimator(slow.estimator)
+    return slow
+
+
+def test_frames_stand_side_by_side() -> None:
+    x = torch.arange(8.0).view(1, 4, 2)
+    assert past(x).tolist() == [
+        [
+            [0, 0, 0, 0, 0, 1],
+            [0, 0, 0, 1, 2, 3],
+            [0, 1, 2, 3, 4, 5],
+            [2, 3, 4, 5, 6, 7],
+        ]
+    ]
+
+
+@pytest.mark.skipif(not tiles.are_here(), reason="this processor has no matrix tiles")
+@pytest.mark.parametrize("decoder", ["standard", "meanflow"])
+class TestOnTiles:
+    def test_it_renders_nearly_the_same_mel(self, decoder: Decoder) -> None:
+        prompt, tokens = tiny_prompt(n_tokens=9), tiny_tokens(n_tokens=14)
+        exact = small_flow(decoder).render(tokens, prompt, 3)
+        near = fast(small_flow(decoder)).render(tokens, prompt, 3)
+        distance = (near - exact).abs().mean() / exact.std()
+        assert 1e-5 < distance < 0.03
+        assert near.dtype == torch.float32
+
+    def test_threads_leave_no_trace(self, decoder: Decoder) -> None:
+        prompt, tokens = tiny_prompt(n_tokens=9), tiny_tokens(n_tokens=140)
+        flow, made, before = fast(small_flow(decoder)), [], torch.get_num_threads()
+        try:
+            for n_threads in (1, 2):
+                torch.set_num_threads(n_threads)
+                made.append(flow.render(tokens, prompt, 3))
+        finally:
+            torch.set_num_threads(before)
+        assert torch.equal(made[0], made[1])

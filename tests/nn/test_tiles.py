@@ -1,0 +1,112 @@
+"""Compiled attention, norms and curves in bfloat16, against torch's in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nightingale.nn import tiles
+
+pytestmark = pytest.mark.skipif(not tiles.are_here(), reason="this processor has no matrix tiles")
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def error(near: Tensor, exact: Tensor) -> float:
+    return float((near.double() - exact).norm() / exact.norm())
+
+
+def exact_attention(queries: Tensor, keys: Tensor, values: Tensor, n_heads: int) -> Tensor:
+    heads = [
+        x.double().unflatten(-1, (n_heads, -1)).transpose(1, 2) for x in (queries, keys, values)
+    ]
+    return F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("d_head", tiles.D_HEADS)
+@pytest.mark.parametrize(
+    ("n_rows", "n_queries", "n_keys"),
+    [(1, 1, 1), (1, 16, 16), (2, 5, 5), (2, 33, 17), (1, 31, 64), (2, 100, 250)],
+)
+def test_attention_is_attention(n_rows: int, n_queries: int, n_keys: int, d_head: int) -> None:
+    width = 3 * d_head
+    queries = drawn(n_rows, n_queries, width).bfloat16()
+    keys, values = (drawn(n_rows, n_keys, width, seed=s).bfloat16() for s in (1, 2))
+    exact = exact_attention(queries, keys, values, 3)
+    assert error(tiles.attend(queries, keys, values, 3), exact) < 0.004
+
+
+def test_attention_reads_parts_of_wider_rows() -> None:
+    whole = drawn(2, 40, 3 * 128).bfloat16()
+    queries, keys, values = whole.chunk(3, dim=-1)
+    exact = exact_attention(queries, keys, values, 2)
+    assert error(tiles.attend(queries, keys, values, 2), exact) < 0.004
+
+
+def test_sharp_attention_neither_overflows_nor_blurs() -> None:
+    queries, keys, values = (30 * drawn(1, 20, 64, seed=s).bfloat16() for s in range(3))
+    exact = exact_attention(queries, keys, values, 1)
+    assert error(tiles.attend(queries, keys, values, 1), exact) < 0.004
+
+
+@pytest.fixture
+def norm() -> nn.LayerNorm:
+    made = nn.LayerNorm(48, 1e-5).requires_grad_(False)
+    made.weight.copy_(drawn(48, seed=8))
+    made.bias.copy_(drawn(48, seed=9))
+    return made
+
+
+@pytest.mark.parametrize("has_y", [False, True])
+def test_a_stream_grows_and_is_normed(norm: nn.LayerNorm, has_y: bool) -> None:
+    x, y = 3 * drawn(2, 7, 48) + 5, drawn(2, 7, 48, seed=1).bfloat16()
+    wanted = x + y if has_y else x.clone()
+    out = tiles.add_norm(x, y if has_y else None, norm)
+    assert torch.equal(x, wanted)
+    assert error(out, norm.double()(wanted.double())) < 0.003
+
+
+def test_norm_and_mish(norm: nn.LayerNorm) -> None:
+    h, shift, around = 4 * drawn(2, 7, 48).bfloat16(), drawn(48), drawn(2, 7, 48, seed=1).bfloat16()
+    shifted = tiles.norm_mish(h, norm, shift)
+    plain, added = tiles.norm_mish(h, norm), tiles.norm_mish_around(h, norm, around)
+    exact = F.mish(norm.double()(h.double()))
+    assert error(plain, exact) < 0.003
+    assert error(shifted, exact + shift) < 0.003
+    assert added.dtype == torch.float32
+    assert error(added, exact + around) < 0.0005
+
+
+def test_curves_hold_far_out() -> None:
+    x = torch.cat((torch.linspace(-12, 12, 480), torch.tensor([-90.0, 90.0] * 8)))
+    near = tiles.gelu_(x.bfloat16())
+    exact = F.gelu(x.bfloat16().double())
+    assert (near.double() - exact).abs().max() / 90 < 0.004
+    assert ((near.double() - exact).abs() <= 0.004 * exact.abs() + 2e-4).all()
+
+
+def test_threads_leave_no_trace(norm: nn.LayerNorm) -> None:
+    before = torch.get_num_threads()
+    made: list[list[Tensor]] = []
+    try:
+        for n_threads in (1, 2, 3):
+            torch.set_num_threads(n_threads)
+            x = drawn(2, 50, 3 * 64).bfloat16()
+            queries, keys, values = x.chunk(3, dim=-1)
+            stream = drawn(2, 50, 48)
+            made.append(
+                [
+                    tiles.attend(queries, keys, values, 1),
+                    tiles.add_norm(stream, None, norm),
+                    tiles.norm_mish(stream.bfloat16(), norm),
+                    tiles.gelu_(x.clone()),
+                ]
+            )
+    finally:
+        torch.set_num_threads(before)
+    for other in made[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(made[0], other, strict=True))
