@@ -71,6 +71,10 @@ class Estimator(nn.Module):
         if config.meanflow:
             self.time_embed_mixer = Linear(2 * config.d_time, config.d_time, bias=False)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.final_proj.weight.dtype
+
     def shifts(self, start: Tensor, end: Tensor) -> Tensor:
         """(S,) flow times at which steps begin and end -> (S, n_units, D), added in each unit."""
         mlps = (block.unit.mlp[1] for block in self.blocks())

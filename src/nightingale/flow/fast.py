@@ -19,19 +19,17 @@ from nightingale.nn.steady import linear
 
 
 class Product(nn.Module):
-    """A linear layer or a causal convolution, as one matrix in bfloat16."""
+    """A linear layer or a causal convolution, as one matrix in bfloat16, laid out for the tiles."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
         if weight.dim() == 3:  # (D', D, n) -> (D', n * D): frames side by side
             weight = weight.permute(0, 2, 1).flatten(1)
-        self.register_buffer("weight", weight.detach().bfloat16().contiguous())
-        self.register_buffer("bias", None if bias is None else bias.detach().bfloat16())
-        self.weight: Tensor
-        self.bias: Tensor | None
+        self._weight = tiles.lay_out(weight.detach().bfloat16().contiguous())
+        self._bias = None if bias is None else bias.detach().bfloat16()
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight, self.bias)
+        return tiles.multiply(x, self._weight, self._bias)
 
 
 def past(x: Tensor, n: int = 3) -> Tensor:
@@ -43,6 +41,8 @@ def past(x: Tensor, n: int = 3) -> Tensor:
 
 class FastEstimator(nn.Module):
     """Velocities for one or two rows of frames."""
+
+    dtype = torch.bfloat16
 
     def __init__(self, slow: Estimator) -> None:
         super().__init__()

@@ -173,7 +173,7 @@ class Work:
             n_bytes([parts.t3.tfmr, parts.t3.speech_head]),
             flow_flops,
             vocoder_flops,
-            (_precision(parts.flow.estimator), _precision(parts.vocoder)),
+            (parts.flow.estimator.dtype, next(parts.vocoder.parameters()).dtype),
             parts.placement.device,
         )
 
@@ -209,11 +209,6 @@ def n_bytes(modules: Iterable[nn.Module]) -> int:
 
 def _short(value: float) -> float:
     return float(f"{value:.4g}")
-
-
-def _precision(module: nn.Module) -> torch.dtype:
-    """That of most numbers."""
-    return max(module.state_dict().values(), key=Tensor.numel).dtype
 
 
 def peak_mb() -> float:

@@ -1,7 +1,7 @@
-"""What stands between matrix products, in bfloat16, by compiled code: attention, norms, curves.
+"""Products, and what stands between them, in bfloat16 for processors with matrix tiles.
 
-For processors with matrix tiles. Torch's own versions of these are several times slower there, and
-its products are not: those stay torch's. Rows in, rows out; knows nothing of stages.
+Attention, norms and curves are compiled code, because torch's are several times slower there. Its
+products are not: those stay torch's. Rows in, rows out; knows nothing of stages.
 """
 
 from __future__ import annotations
@@ -19,6 +19,16 @@ D_HEADS = (32, 64)
 def are_here() -> bool:
     """Whether this processor has tiles and the code for them was compiled."""
     return native.tiles() is not None
+
+
+def lay_out(weight: Tensor) -> Tensor:
+    """(D', D) as `multiply` reads it best: what torch's products would else do each time."""
+    return torch.ops.mkldnn._reorder_linear_weight(weight)
+
+
+def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """(..., D) by what `lay_out` made of (D', D) -> (..., D')"""
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor, n_heads: int) -> Tensor:

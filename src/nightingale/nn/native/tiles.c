@@ -107,20 +107,30 @@ static inline __m512 exp2_roughly(__m512 x) { // relative error 1e-4: what becom
 // exp of scores times `scale` less the largest of them, zeros behind n; returns the sum
 static float soften(const float *scores, float scale, int n, int n_padded, uint16_t *to) {
   const __m512 factor = _mm512_set1_ps(scale * LOG2_E);
-  __m512 most = _mm512_set1_ps(-1e30f), total = _mm512_setzero_ps();
-  const int whole = n / TILE * TILE;
+  const int whole = n / TILE * TILE, fours = n / (4 * TILE) * (4 * TILE);
   const __mmask16 rest = (__mmask16)((1u << (n - whole)) - 1);
-  for (int j = 0; j < whole; j += TILE) most = _mm512_max_ps(most, _mm512_loadu_ps(scores + j));
-  most = _mm512_mask_max_ps(most, rest, most, _mm512_maskz_loadu_ps(rest, scores + whole));
-  const __m512 shift = _mm512_set1_ps(-_mm512_reduce_max_ps(most) * scale * LOG2_E);
-  for (int j = 0; j < n_padded; j += TILE) {
+  __m512 most[4], total[4];
+  for (int k = 0; k < 4; k++) most[k] = _mm512_set1_ps(-1e30f), total[k] = _mm512_setzero_ps();
+  for (int j = 0; j < fours; j += 4 * TILE)
+    for (int k = 0; k < 4; k++) most[k] = _mm512_max_ps(most[k], _mm512_loadu_ps(scores + j + k * TILE));
+  for (int j = fours; j < whole; j += TILE) most[0] = _mm512_max_ps(most[0], _mm512_loadu_ps(scores + j));
+  most[1] = _mm512_mask_max_ps(most[1], rest, most[1], _mm512_maskz_loadu_ps(rest, scores + whole));
+  __m512 all = _mm512_max_ps(_mm512_max_ps(most[0], most[1]), _mm512_max_ps(most[2], most[3]));
+  const __m512 shift = _mm512_set1_ps(-_mm512_reduce_max_ps(all) * scale * LOG2_E);
+  for (int j = 0; j < fours; j += 4 * TILE)
+    for (int k = 0; k < 4; k++) {
+      __m512 p = exp2_roughly(_mm512_fmadd_ps(_mm512_loadu_ps(scores + j + k * TILE), factor, shift));
+      total[k] = _mm512_add_ps(total[k], p);
+      store_bf16(to + j + k * TILE, p);
+    }
+  for (int j = fours; j < n_padded; j += TILE) {
     const __mmask16 here = j < whole ? 0xffff : j == whole ? rest : 0;
     __m512 x = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(here, scores + j), factor, shift);
     __m512 p = _mm512_maskz_mov_ps(here, exp2_roughly(x));
-    total = _mm512_add_ps(total, p);
+    total[0] = _mm512_add_ps(total[0], p);
     store_bf16(to + j, p);
   }
-  return _mm512_reduce_add_ps(total);
+  return _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(total[0], total[1]), _mm512_add_ps(total[2], total[3])));
 }
 
 typedef struct {
@@ -151,25 +161,25 @@ static void attend_head(const Head *h, uint8_t *scratch) {
       for (int i = 0; i < n_here; i++) memcpy(last + i * d, q + i * stride, d * sizeof(uint16_t));
       q = last, stride = d;
     }
-    _tile_loadd(4, q, stride * 2);
-    _tile_loadd(6, q + TILE * stride, stride * 2);
-    if (d > 32) {
-      _tile_loadd(5, q + 32, stride * 2);
-      _tile_loadd(7, q + TILE * stride + 32, stride * 2);
-    }
-    for (int j = 0; j < n_padded; j += TILE) {
+    for (int64_t j = 0; j < n_padded; j += 2 * TILE) {
       _tile_zero(0);
       _tile_zero(1);
-      _tile_loadd(2, keys + (int64_t)j * d / 2, 64);
-      _tile_dpbf16ps(0, 4, 2);
-      _tile_dpbf16ps(1, 6, 2);
-      if (d > 32) {
-        _tile_loadd(3, keys + (int64_t)j * d / 2 + 256, 64);
-        _tile_dpbf16ps(0, 5, 3);
-        _tile_dpbf16ps(1, 7, 3);
+      _tile_zero(2);
+      _tile_zero(3);
+      for (int half = 0; half < d / 32; half++) {
+        _tile_loadd(4, q + 32 * half, stride * 2);
+        _tile_loadd(5, q + TILE * stride + 32 * half, stride * 2);
+        _tile_loadd(6, keys + j * d / 2 + 256 * half, 64);
+        _tile_loadd(7, keys + (j + TILE) * d / 2 + 256 * half, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
       }
       _tile_stored(0, scores + j, n_padded * 4);
-      _tile_stored(1, scores + TILE * n_padded + j, n_padded * 4);
+      _tile_stored(1, scores + j + TILE, n_padded * 4);
+      _tile_stored(2, scores + TILE * n_padded + j, n_padded * 4);
+      _tile_stored(3, scores + TILE * n_padded + j + TILE, n_padded * 4);
     }
     float sums[QUERIES];
     for (int i = 0; i < n_here; i++) sums[i] = soften(scores + i * n_padded, scale, n, n_padded, weights + i * n_padded);
