@@ -142,9 +142,14 @@ def main(
 ) -> None:
     torch.set_num_threads(threads)
     flow, speech = Flow(config()), Speech()
-    hasten(t for t in flow.estimator.modules() if isinstance(t, Transformer))  # units give NaN then
+    hasten(transformers(flow))
     plan = Plan(n_steps, rate=1e-3, bf16=True)
     train(flow, lambda step: losses(flow, speech.batch(step, n_tokens)), plan, FOLDER, minutes)
+
+
+def transformers(flow: Flow) -> list[Transformer]:
+    """What is worth compiling; units, compiled in bfloat16, give gradients that are no numbers."""
+    return [module for module in flow.estimator.modules() if isinstance(module, Transformer)]
 
 
 def load(folder: str = "flow") -> Flow:
@@ -154,7 +159,7 @@ def load(folder: str = "flow") -> Flow:
 
 
 def teach_meanflow(
-    n_steps: int = 3000, minutes: float | None = None, threads: int = 1, n_tokens: int = 500
+    n_steps: int = 2500, minutes: float | None = None, threads: int = 1, n_tokens: int = 300
 ) -> None:
     """The student learns where the teacher's ten guided steps lead, half by half."""
     torch.set_num_threads(threads)
@@ -167,6 +172,7 @@ def teach_meanflow(
     for part in (student.input_embedding, student.encoder, student.encoder_proj):
         part.requires_grad_(False)  # shared with the teacher
     student.spk_embed_affine_layer.requires_grad_(False)
+    hasten([*transformers(teacher), *transformers(student)])
 
     def losses_of(step: int) -> Losses:
         batch = speech.batch(step, n_tokens)
@@ -183,7 +189,7 @@ def teach_meanflow(
         b = F.mse_loss(x.detach() + 0.5 * second, points[2])
         return {"loss": a + 4 * b, "first": a, "second": b}
 
-    train(student, losses_of, Plan(n_steps, rate=5e-4), MEANFLOW_FOLDER, minutes)
+    train(student, losses_of, Plan(n_steps, rate=5e-4, bf16=True), MEANFLOW_FOLDER, minutes)
 
 
 def follow(
