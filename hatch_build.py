@@ -17,11 +17,11 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path("src/nightingale/nn/native")
 FLAGS = ("-O3", "-fopenmp", "-fno-math-errno", "-fPIC", "-shared")
-ANYWHERE = {"stack": ("stack.c",)}  # name of the library -> source and flags
+ANYWHERE = {"stack": ("stack.c",)}  # name of the library -> sources and flags
 X86 = ANYWHERE | {
     "stack_avx2": ("stack.c", "-march=x86-64-v3"),
     "stack_vnni": ("stack.c", "-march=x86-64-v4", "-mavx512vnni"),
-    "tiles": ("tiles.c", "-march=sapphirerapids"),
+    "tiles": ("tiles.c", "convolve.c", "-march=sapphirerapids"),
 }
 
 
@@ -36,9 +36,9 @@ class CompileStack(BuildHookInterface[Any]):
             old.unlink()
         compiler = os.environ.get("CC") or shutil.which("cc")
         libraries = X86 if platform.machine() in ("x86_64", "AMD64") else ANYWHERE
-        for name, (source, *flags) in libraries.items() if compiler else ():
+        for name, arguments in libraries.items() if compiler else ():
             library = folder / f"{name}.so"
-            command = [str(compiler), *FLAGS, *flags, source, "-o", library.name, "-lm"]
+            command = [str(compiler), *FLAGS, *arguments, "-o", library.name, "-lm"]
             if subprocess.run(command, cwd=folder, check=False).returncode == 0:
                 build_data["artifacts"].append(f"{FOLDER / library.name}")
         if not build_data["artifacts"]:

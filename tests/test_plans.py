@@ -13,7 +13,7 @@ import torch
 from safetensors import safe_open
 from typer.testing import CliRunner
 
-from nightingale.assembly import hasten, pack_t3
+from nightingale.assembly import hasten_flow, pack_t3
 from nightingale.cli import app
 from nightingale.core import PLANS, Plan
 from nightingale.errors import OptionError
@@ -23,6 +23,7 @@ from nightingale.flow.model import Flow
 from nightingale.nn import tiles
 from nightingale.pipeline import Nightingale
 from nightingale.t3.quantized import QuantizedStack
+from nightingale.vocoder.fast import FastVocoder
 from tests.tiny_release import make_release
 
 TEXT = "The billing issue is resolved."
@@ -66,10 +67,11 @@ def test_the_flow_is_hastened_where_it_can_be(release: Path, tmp_path: Path) -> 
     engine = Nightingale.load(release, home=tmp_path, device="cpu", plan="balanced")
     parts = engine.parts
     assert not isinstance(parts.flow.estimator, FastEstimator)
+    assert isinstance(parts.vocoder, FastVocoder)
     wide = replace(parts.flow.config.estimator, d_head=32)
     flow = Flow(replace(parts.flow.config, estimator=wide))
     for plan, wanted in (("balanced", FastEstimator), ("reference", Estimator)):
-        made = hasten(copy.deepcopy(flow), parts.placement, PLANS[plan])
+        made = hasten_flow(copy.deepcopy(flow), parts.placement, PLANS[plan])
         assert type(made.estimator) is wanted
 
 

@@ -30,6 +30,7 @@ from nightingale.text.tokenizer import (
     TextTokenizer,
 )
 from nightingale.vocoder import model as vocoder
+from nightingale.vocoder.fast import FastVocoder
 from nightingale.voice import speaker_encoder, speech_tokenizer, xvector
 from nightingale.voice.clone import Encoders
 from nightingale.voice.library import from_release
@@ -85,8 +86,8 @@ def assemble(
         tokenizer=_tokenizer(model, files),
         plan=plan,
         t3=_t3(model, files["t3"], placement, plan, home),
-        flow=hasten(_flow(chosen, files["s3gen"], placement), placement, plan),
-        vocoder=_vocoder(files["s3gen"], placement),
+        flow=hasten_flow(_flow(chosen, files["s3gen"], placement), placement, plan),
+        vocoder=hasten_vocoder(_vocoder(files["s3gen"], placement), placement, plan),
         voice=from_release(read_tensors(files["voice"])),
         watermarker=Watermarker() if watermark else None,
     )
@@ -236,12 +237,21 @@ def _flow(decoder: Decoder, file: Path, placement: Placement) -> flow.Flow:
     return _placed(module, placement)
 
 
-def hasten(module: flow.Flow, placement: Placement, plan: Plan) -> flow.Flow:
+def hasten_flow(module: flow.Flow, placement: Placement, plan: Plan) -> flow.Flow:
     """The same flow as the plan wants it computed, where this processor can."""
-    has_tiles = placement.device == HOST and tiles.are_here()
-    if plan.flow == "bf16" and has_tiles and module.config.estimator.d_head in tiles.D_HEADS:
+    can = _has_tiles(placement) and module.config.estimator.d_head in tiles.D_HEADS
+    if plan.flow == "bf16" and can:
         module.decoder["estimator"] = FastEstimator(module.estimator)
     return module
+
+
+def hasten_vocoder(module: vocoder.Vocoder, placement: Placement, plan: Plan) -> vocoder.Vocoder:
+    """Likewise."""
+    return FastVocoder(module) if plan.vocoder == "bf16" and _has_tiles(placement) else module
+
+
+def _has_tiles(placement: Placement) -> bool:
+    return placement.device == HOST and tiles.are_here()
 
 
 def _vocoder(file: Path, placement: Placement) -> vocoder.Vocoder:

@@ -84,6 +84,7 @@ class Plan:
     name: str = "reference"
     t3: Literal["fp32", "int8", "int4"] = "fp32"
     flow: Literal["fp32", "bf16"] = "fp32"  # bf16 where the processor has matrix tiles
+    vocoder: Literal["fp32", "bf16"] = "fp32"  # likewise
 
     @classmethod
     def named(cls, name: str) -> Plan:
@@ -95,8 +96,8 @@ class Plan:
 
 PLANS = {
     "reference": Plan(),
-    "balanced": Plan("balanced", t3="int8", flow="bf16"),
-    "fast": Plan("fast", t3="int4", flow="bf16"),
+    "balanced": Plan("balanced", t3="int8", flow="bf16", vocoder="bf16"),
+    "fast": Plan("fast", t3="int4", flow="bf16", vocoder="bf16"),
 }
 
 

@@ -173,7 +173,7 @@ class Work:
             n_bytes([parts.t3.tfmr, parts.t3.speech_head]),
             flow_flops,
             vocoder_flops,
-            (parts.flow.estimator.dtype, next(parts.vocoder.parameters()).dtype),
+            (parts.flow.estimator.dtype, parts.vocoder.dtype),
             parts.placement.device,
         )
 

@@ -8,7 +8,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from nightingale.assembly import REFERENCE, Parts, hasten, pack, pick_decoder
+from nightingale.assembly import (
+    REFERENCE,
+    Parts,
+    hasten_flow,
+    hasten_vocoder,
+    pack,
+    pick_decoder,
+)
 from nightingale.core import (
     FRAMES_PER_TOKEN,
     N_SPEECH_CODES,
@@ -65,8 +72,8 @@ def random_parts(
         plan=plan,
         tokenizer=LetterTokenizer(config.n_text),
         t3=talker,
-        flow=hasten(decoding, placement, plan),
-        vocoder=sound,
+        flow=hasten_flow(decoding, placement, plan),
+        vocoder=hasten_vocoder(sound, placement, plan),
         voice=random_voice(config.max_prompt, VOICE_SECONDS),
         watermarker=None,
     )

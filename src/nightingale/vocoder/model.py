@@ -64,7 +64,7 @@ class Vocoder(nn.Module):
         self.m_source = Source(config.n_harmonics)
         self.conv_pre = Conv(config.n_mels, width, 7, padding=3)
         self.ups = nn.ModuleList(
-            _Upsampling(out, kernel, factor)
+            Upsampling(out, kernel, factor)
             for out, (factor, kernel) in zip(widths, config.stages, strict=True)
         )
         self.source_downs = nn.ModuleList(
@@ -72,15 +72,20 @@ class Vocoder(nn.Module):
             for stage, out in enumerate(widths)
         )
         self.source_resblocks = nn.ModuleList(
-            _ResidualBlock(out, kernel, config.dilations)
+            ResidualBlock(out, kernel, config.dilations)
             for out, kernel in zip(widths, config.source_kernels, strict=True)
         )
         self.resblocks = nn.ModuleList(
-            _ResidualBlock(out, kernel, config.dilations)
+            ResidualBlock(out, kernel, config.dilations)
             for out in widths
             for kernel in config.kernels
         )
         self.conv_post = Conv(widths[-1], N_CHANNELS, 7, padding=3)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of most products."""
+        return self.conv_pre.weight.dtype
 
     @torch.inference_mode()
     def vocode(self, mel: Tensor, seed: int) -> Tensor:
@@ -116,11 +121,7 @@ class Vocoder(nn.Module):
         x = self.conv_pre(mel)  # (B, D, M)
         for stage in range(len(self.ups)):
             x = self._stage(stage, x, hum)
-        x = self.conv_post(F.leaky_relu(x, LAST_SLOPE))  # (B, 18, M * 120 + 1)
-        magnitude = x[:, :N_BINS].exp().clamp(max=MAX_MAGNITUDE)
-        phase = x[:, N_BINS:].sin()
-        spectrum = torch.cat((magnitude * phase.cos(), magnitude * phase.sin()), dim=1)
-        return istft(spectrum).clamp(-LIMIT, LIMIT)
+        return sound(self.conv_post(F.leaky_relu(x, LAST_SLOPE)))
 
     def _stage(self, stage: int, x: Tensor, hum: Tensor) -> Tensor:
         x = self.ups[stage](F.leaky_relu(x, SLOPE))
@@ -139,6 +140,14 @@ class Vocoder(nn.Module):
             )
 
 
+def sound(x: Tensor) -> Tensor:
+    """What the filter's last layer says of each spectrum, (B, 18, M * 120 + 1) -> (B, M * 480)"""
+    magnitude = x[:, :N_BINS].exp().clamp(max=MAX_MAGNITUDE)
+    phase = x[:, N_BINS:].sin()
+    spectrum = torch.cat((magnitude * phase.cos(), magnitude * phase.sin()), dim=1)
+    return istft(spectrum).clamp(-LIMIT, LIMIT)
+
+
 class _F0Predictor(nn.Module):
     def __init__(self, n_mels: int, n_channels: int) -> None:
         super().__init__()
@@ -154,7 +163,7 @@ class _F0Predictor(nn.Module):
         return (weighed.sum(1) + self.classifier.bias).abs()
 
 
-class _ResidualBlock(nn.Module):
+class ResidualBlock(nn.Module):
     """Convolutions that look ever further, each between two waves, each added to what there was."""
 
     def __init__(self, n_channels: int, kernel: int, dilations: tuple[int, ...]) -> None:
@@ -189,7 +198,7 @@ class _Snake(nn.Module):
         return (x * pace).sin_().square_().mul_(1 / (pace + EPSILON)).add_(x)
 
 
-class _Upsampling(nn.ConvTranspose1d):
+class Upsampling(nn.ConvTranspose1d):
     def __init__(self, n_channels: int, kernel: int, factor: int) -> None:
         super().__init__(2 * n_channels, n_channels, kernel, factor)
         self.factor = factor

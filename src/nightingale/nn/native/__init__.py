@@ -1,6 +1,6 @@
 """The door to the C files beside this one, which are compiled when the package is built.
 
-Structures here mirror those of stack.c and tiles.c, field by field. Where there was no compiler, or
+Structures here mirror those in C, field by field. Where there was no compiler, or
 where the processor lacks something, there is no library: callers ask, and go the slower way.
 """
 
@@ -72,6 +72,14 @@ class Watched(Structure):
     )
 
 
+class Convolution(Structure):
+    _fields_ = (
+        ("weights", c_void_p),
+        ("bias", c_void_p),
+        *((name, c_int32) for name in ("n_in", "n_out", "n_taps", "dilation")),
+    )
+
+
 class Norm(Structure):
     _fields_ = (("weight", c_void_p), ("bias", c_void_p), ("width", c_int32), ("eps", c_float))
 
@@ -84,7 +92,7 @@ def library() -> ctypes.CDLL | None:
 
 @functools.lru_cache(1)
 def tiles() -> ctypes.CDLL | None:
-    """tiles.c, or None where the processor has no tiles."""
+    """tiles.c and convolve.c, or None where the processor has no tiles."""
     found = _open("tiles")
     if found is None:
         return None
@@ -99,7 +107,11 @@ def tiles() -> ctypes.CDLL | None:
         c_void_p, POINTER(Norm), c_void_p, c_void_p, c_int32, c_void_p, c_void_p, c_int32,
     )  # fmt: skip
     found.nightingale_gelu.argtypes = (c_void_p, c_int64, c_int32)
-    names = ("attend", "add_norm", "norm_mish", "gelu")
+    found.nightingale_convolve.argtypes = (
+        POINTER(Convolution), c_void_p, c_int32, c_void_p, c_void_p, c_int32,
+    )  # fmt: skip
+    found.nightingale_snake.argtypes = (*(c_void_p,) * 3, *(c_int32,) * 4, c_void_p, c_int32)
+    names = ("attend", "add_norm", "norm_mish", "gelu", "convolve", "snake")
     for name in names:
         getattr(found, f"nightingale_{name}").restype = None
     return found

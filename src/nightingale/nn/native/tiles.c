@@ -3,17 +3,12 @@
 // The products themselves are torch's: those of large matrices are as fast as the processor. Every row is computed
 // by one thread in one order: results do not depend on how many threads there are. Knows nothing of stages.
 
-#include <immintrin.h>
-#include <omp.h>
-#include <stdint.h>
-#include <string.h>
+#include "tiles.h"
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #define MAX_D 64   // widest head; 32 is the other one
-#define TILE 16    // rows of a tile
 #define QUERIES 32 // at a time: two tiles
-#define LOG2_E 1.44269504f
 #define REQUEST_PERMISSION 0x1023 // arch_prctl(2)
 #define TILE_DATA 18
 
@@ -22,26 +17,7 @@ int nightingale_runs_here(void) {
   return __builtin_cpu_supports("avx512bf16") && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 }
 
-static inline __m512 load_bf16(const uint16_t *from) {
-  __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)from));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
-}
-
-static inline void store_bf16(uint16_t *to, __m512 x) {
-  _mm256_storeu_si256((void *)to, (__m256i)_mm512_cvtneps_pbh(x));
-}
-
 // ---- attention ----
-
-static void configure_tiles(void) {
-  struct {
-    uint8_t palette, start, unused[14];
-    uint16_t n_bytes[16];
-    uint8_t n_rows[16];
-  } __attribute__((packed)) config = {.palette = 1};
-  for (int i = 0; i < 8; i++) config.n_bytes[i] = 64, config.n_rows[i] = TILE;
-  _tile_loadconfig(&config);
-}
 
 // 16 rows of 16 pairs, the rows behind n_rows empty -> pairs by rows
 static inline void transpose16(const uint16_t *from, int64_t stride, int n_rows, uint32_t *to) {

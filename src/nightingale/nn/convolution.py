@@ -1,0 +1,90 @@
+"""Convolutions over time in bfloat16 on matrix tiles, and the wave between a vocoder's.
+
+Time comes before channels: (T, D). Channels are padded to whole tiles; what is padded is zero and
+stays zero. For processors with tiles: ask `tiles.are_here()` first.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nightingale.nn import native
+
+PART = 32  # channels come in multiples of this
+ROOM = 32  # rows behind the frames that tiles may read
+
+
+def whole(n_channels: int) -> int:
+    """So many channels, padded."""
+    return -(-n_channels // PART) * PART
+
+
+class Convolution(nn.Module):
+    """(T + taps - 1 and some room, D) in bfloat16 -> (T, D') in fp32"""
+
+    def __init__(self, weight: Tensor, bias: Tensor, dilation: int = 1) -> None:
+        super().__init__()
+        n_out, n_in, self._n_taps = weight.shape
+        self.n_in, self.n_out, self._dilation = whole(n_in), whole(n_out), dilation
+        grown = F.pad(weight.detach(), (0, 0, 0, self.n_in - n_in, 0, self.n_out - n_out))
+        tiled = grown.view(self.n_out // 16, 16, self.n_in // PART, PART // 2, 2, self._n_taps)
+        self.register_buffer("weights", tiled.permute(0, 5, 2, 3, 1, 4).bfloat16().contiguous())
+        self.register_buffer("bias", F.pad(bias.detach().float(), (0, self.n_out - n_out)))
+        self.weights: Tensor
+        self.bias: Tensor
+
+    @property
+    def reach(self) -> int:
+        """How many frames more than it gives it reads."""
+        return (self._n_taps - 1) * self._dilation
+
+    def forward(self, x: Tensor, around: Tensor | None = None) -> Tensor:
+        """`around`, (T, D') in fp32, is added."""
+        n = len(x) - self.reach - ROOM
+        assert x.shape[1] == self.n_in
+        assert x.is_contiguous()
+        assert x.dtype == torch.bfloat16
+        out = torch.empty(n, self.n_out)
+        library = native.tiles()
+        assert library is not None
+        described = native.Convolution(
+            self.weights.data_ptr(), self.bias.data_ptr(), self.n_in, self.n_out, self._n_taps,
+            self._dilation,
+        )  # fmt: skip
+        library.nightingale_convolve(
+            described, x.data_ptr(), n, None if around is None else around.data_ptr(),
+            out.data_ptr(), torch.get_num_threads(),
+        )  # fmt: skip
+        return out
+
+
+def between_zeros(x: Tensor, reach: int, n_channels: int) -> Tensor:
+    """(T, D) -> bfloat16, for a convolution: half of its reach on either side, and room."""
+    out = torch.zeros(len(x) + reach + ROOM, n_channels, dtype=torch.bfloat16)
+    out[reach // 2 : reach // 2 + len(x), : x.shape[1]] = x
+    return out
+
+
+class Snake(nn.Module):
+    """x + sin(a x) ** 2 / a of (T, D) in fp32 -> bfloat16, between zeros, for a convolution"""
+
+    def __init__(self, alpha: Tensor, epsilon: float) -> None:
+        super().__init__()
+        pace = F.pad(alpha.detach().float(), (0, whole(len(alpha)) - len(alpha)), value=1.0)
+        self.register_buffer("pace", pace)
+        self.register_buffer("inverse", 1 / (pace + epsilon))
+        self.pace: Tensor
+        self.inverse: Tensor
+
+    def forward(self, x: Tensor, reach: int) -> Tensor:
+        n, width = x.shape
+        out = torch.empty(n + reach + ROOM, width, dtype=torch.bfloat16)
+        library = native.tiles()
+        assert library is not None
+        library.nightingale_snake(
+            x.data_ptr(), self.pace.data_ptr(), self.inverse.data_ptr(), n, width,
+            reach // 2, reach - reach // 2 + ROOM, out.data_ptr(), torch.get_num_threads(),
+        )  # fmt: skip
+        return out

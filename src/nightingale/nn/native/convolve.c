@@ -1,0 +1,95 @@
+// Convolutions over time in bfloat16 by matrix tiles, and the wave between those of a vocoder.
+//
+// Time comes before channels. A tap is a product of frames, shifted by so many rows, with its own matrix; tiles are
+// loaded from where the frames lie, so nothing is copied. Sums are fp32, in one order for every frame.
+
+#include "tiles.h"
+
+typedef struct {
+  const uint16_t *weights; // [n_out / 16][n_taps][n_in / 32] tiles of [16 pairs of inputs][16 outputs]
+  const float *bias;       // (n_out,)
+  int32_t n_in, n_out;     // multiples of 32
+  int32_t n_taps, dilation;
+} Convolution;
+
+#define FRAMES 64 // that a thread takes at a time
+
+// Sums of 32 frames and 32 outputs; x points to the first tap of the first frame.
+static inline void sum_block(const Convolution *c, const uint16_t *x, int out, float *sums) {
+  const int n_parts = c->n_in / 32;
+  const int64_t stride = (int64_t)c->n_in * 2, column = (int64_t)c->n_taps * n_parts * 512;
+  const uint16_t *left = c->weights + out / TILE * column, *right = left + column;
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (int tap = 0; tap < c->n_taps; tap++) {
+    const uint16_t *from = x + (int64_t)tap * c->dilation * c->n_in;
+    for (int part = 0; part < n_parts; part++, left += 512, right += 512) {
+      _tile_loadd(4, from + part * 32, stride);
+      _tile_loadd(5, from + part * 32 + (int64_t)TILE * c->n_in, stride);
+      _tile_loadd(6, left, 64);
+      _tile_loadd(7, right, 64);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_dpbf16ps(1, 4, 7);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+  }
+  _tile_stored(0, sums, 128);
+  _tile_stored(1, sums + TILE, 128);
+  _tile_stored(2, sums + TILE * 32, 128);
+  _tile_stored(3, sums + TILE * 32 + TILE, 128);
+}
+
+// x: (n_padded, n_in), n_padded at least n + (n_taps - 1) * dilation, and 32 rows of room behind it, whatever they
+// hold. out: (n, n_out) = bias + sums, plus `around` where it is given.
+void nightingale_convolve(const Convolution *c, const uint16_t *x, int n, const float *around, float *out, int n_threads) {
+#pragma omp parallel num_threads(n_threads)
+  {
+    configure_tiles();
+    float sums[32 * 32] __attribute__((aligned(64)));
+#pragma omp for schedule(dynamic, 1)
+    for (int block = 0; block < (n + FRAMES - 1) / FRAMES; block++)
+      for (int o = 0; o < c->n_out; o += 32)
+        for (int t = block * FRAMES; t < (block + 1) * FRAMES && t < n; t += 32) {
+          sum_block(c, x + (int64_t)t * c->n_in, o, sums);
+          for (int i = 0; i < 32 && t + i < n; i++) {
+            const int64_t at = (int64_t)(t + i) * c->n_out + o;
+            for (int j = 0; j < 32; j += 16) {
+              __m512 y = _mm512_add_ps(_mm512_load_ps(sums + i * 32 + j), _mm512_loadu_ps(c->bias + o + j));
+              if (around) y = _mm512_add_ps(y, _mm512_loadu_ps(around + at + j));
+              _mm512_storeu_ps(out + at + j, y);
+            }
+          }
+        }
+    _tile_release();
+  }
+}
+
+static inline __m512 sin_roughly(__m512 x) { // absolute error 1e-6, of x up to a few thousand; its sign may be wrong
+  const __m512 turns = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(0.318309886f)), 0);
+  __m512 r = _mm512_fnmadd_ps(turns, _mm512_set1_ps(3.14159274f), x);
+  r = _mm512_fnmadd_ps(turns, _mm512_set1_ps(-8.74227766e-8f), r);
+  __m512 s = _mm512_mul_ps(r, r), sum = _mm512_set1_ps(2.6083159809786593e-6f);
+  sum = _mm512_fmadd_ps(sum, s, _mm512_set1_ps(-1.9810690719168633e-4f));
+  sum = _mm512_fmadd_ps(sum, s, _mm512_set1_ps(8.3330785855650902e-3f));
+  sum = _mm512_fmadd_ps(sum, s, _mm512_set1_ps(-1.6666659712791443e-1f));
+  return _mm512_fmadd_ps(_mm512_mul_ps(r, s), sum, r);
+}
+
+// out[n_before + t] = x + sin(pace x)^2 inverse, zeros in the rows before and behind; x: (n, width), width a multiple
+// of 16, out: (n_before + n + n_behind, width)
+void nightingale_snake(const float *x, const float *pace, const float *inverse, int n, int width, int n_before,
+                       int n_behind, uint16_t *out, int n_threads) {
+  memset(out, 0, (int64_t)n_before * width * 2);
+  memset(out + (int64_t)(n_before + n) * width, 0, (int64_t)n_behind * width * 2);
+  out += (int64_t)n_before * width;
+#pragma omp parallel for schedule(static) num_threads(n_threads)
+  for (int t = 0; t < n; t++)
+    for (int i = 0; i < width; i += 16) {
+      const int64_t at = (int64_t)t * width + i;
+      __m512 v = _mm512_loadu_ps(x + at), wave = sin_roughly(_mm512_mul_ps(v, _mm512_loadu_ps(pace + i)));
+      store_bf16(out + at, _mm512_fmadd_ps(_mm512_mul_ps(wave, wave), _mm512_loadu_ps(inverse + i), v));
+    }
+}

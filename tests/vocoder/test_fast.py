@@ -1,0 +1,92 @@
+"""The vocoder in bfloat16 is the vocoder, nearly; its convolutions are convolutions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from nightingale.nn import tiles
+from nightingale.nn.convolution import Convolution, Snake, between_zeros
+from nightingale.vocoder.fast import FastVocoder
+from nightingale.vocoder.model import Vocoder, VocoderConfig
+from tests.vocoder.small import SMALL, randomize, small_mel
+
+pytestmark = pytest.mark.skipif(not tiles.are_here(), reason="this processor has no matrix tiles")
+
+
+def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(
+    ("n_in", "n_out", "kernel", "dilation", "n"),
+    [
+        (32, 32, 3, 1, 40),
+        (64, 96, 7, 3, 100),
+        (80, 18, 11, 5, 33),
+        (64, 64, 1, 1, 5),
+        (4, 4, 3, 1, 1),
+    ],
+)
+def test_a_convolution_is_one(n_in: int, n_out: int, kernel: int, dilation: int, n: int) -> None:
+    weight, bias, x = drawn(n_out, n_in, kernel), drawn(n_out, seed=1), drawn(n, n_in, seed=2)
+    conv = Convolution(weight, bias, dilation)
+    padded = between_zeros(x, conv.reach, conv.n_in)
+    padded[-32:] = torch.nan  # room: read, but of no consequence
+    around = drawn(n, conv.n_out, seed=3)
+    made = conv(padded, around)
+    exact = F.conv1d(
+        x.bfloat16().double().T[None], weight.bfloat16().double(), bias.double(),
+        padding=conv.reach // 2, dilation=dilation,
+    )[0].T  # fmt: skip
+    assert (made[:, :n_out] - around[:, :n_out] - exact).abs().max() < 1e-4
+    assert torch.equal(made[:, n_out:], around[:, n_out:])
+
+
+def test_a_snake_is_one_between_zeros() -> None:
+    x, alpha = 20 * drawn(50, 32), 0.2 + drawn(20, seed=1).abs()
+    x[:, 20:] = 0
+    made = Snake(alpha, 1e-9)(x, 6)
+    exact = x[:, :20] + (alpha * x[:, :20]).double().sin().square() / (alpha + 1e-9)
+    assert made.shape == (50 + 6 + 32, 32)
+    assert not made[:3].any()
+    assert not made[53:].any()
+    assert not made[:, 20:].any()
+    assert ((made[3:53, :20] - exact).abs() <= 0.004 * exact.abs() + 1e-4).all()
+
+
+@pytest.fixture(scope="module", params=[128, SMALL["n_channels"]])
+def slow(request: pytest.FixtureRequest) -> Vocoder:
+    """Stages of whole tiles, and some that are narrower."""
+    model = Vocoder(VocoderConfig(**{**SMALL, "n_channels": request.param}))
+    randomize(model, 0)
+    return model.eval().requires_grad_(False)
+
+
+def test_it_sounds_nearly_the_same(slow: Vocoder) -> None:
+    mel = small_mel(n_frames=40)
+    exact, near = slow.vocode(mel, 1), FastVocoder(slow).vocode(mel, 1)
+    noise_db = 10 * torch.log10((near - exact).square().sum() / exact.square().sum())
+    assert -80 < noise_db < -35
+
+
+def test_a_slice_with_its_context_is_the_whole(slow: Vocoder) -> None:
+    """What streaming rests on: see FILTER_CONTEXT."""
+    fast, mel = FastVocoder(slow), small_mel(n_frames=60)
+    source = 0.1 * drawn(60 * 480)
+    whole = fast.filter(mel, source)
+    part = fast.filter(mel[:, 5:55], source[5 * 480 : 55 * 480])
+    kept = slice(20 * 480, 40 * 480)
+    assert (part[15 * 480 : 35 * 480] - whole[kept]).abs().max() < 1e-6
+
+
+def test_threads_leave_no_trace(slow: Vocoder) -> None:
+    fast, mel, made, before = FastVocoder(slow), small_mel(n_frames=40), [], torch.get_num_threads()
+    try:
+        for n_threads in (1, 2):
+            torch.set_num_threads(n_threads)
+            made.append(fast.vocode(mel, 1))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(made[0], made[1])
