@@ -18,6 +18,7 @@ from nightingale.cli.pull import pull
 from nightingale.cli.quantize import quantize
 from nightingale.cli.say import say
 from nightingale.cli.terminal import stderr
+from nightingale.cli.verify import verify
 from nightingale.cli.voice import voices
 from nightingale.errors import NightingaleError
 from nightingale.settings import Settings
@@ -48,6 +49,7 @@ app.command()(pull)
 app.command()(quantize)
 app.command()(doctor)
 app.command()(bench)
+app.command()(verify)
 
 
 def _show_version(wanted: bool) -> None:

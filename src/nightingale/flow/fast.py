@@ -28,6 +28,11 @@ class Product(nn.Module):
         self._weight = tiles.lay_out(weight.detach().bfloat16().contiguous())
         self._bias = None if bias is None else bias.detach().bfloat16()
 
+    @property
+    def n_bytes(self) -> int:
+        """What its weights take; they are not in the state, because nobody else can read them."""
+        return 2 * self._weight.numel()
+
     def forward(self, x: Tensor) -> Tensor:
         return tiles.multiply(x, self._weight, self._bias)
 

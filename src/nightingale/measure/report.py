@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
 from nightingale.measure.interval import Interval
 from nightingale.measure.quality import FIGURES, JudgeName, Report
+from nightingale.measure.verify import Verdict
 
 
 def compare(reports: Mapping[str, Report]) -> Table:
@@ -18,6 +19,16 @@ def compare(reports: Mapping[str, Report]) -> Table:
         figures = [getattr(report, name) for report in reports.values()]
         if any(figure is not None for figure in figures):
             table.add_row(title, *(_written(figure, form) for figure in figures))
+    return table
+
+
+def plans(verdicts: Sequence[Verdict]) -> Table:
+    """A column per plan, a row per figure."""
+    table = Table("figure", *(verdict.plan for verdict in verdicts), box=None, pad_edge=False)
+    facts = [verdict.facts() for verdict in verdicts]
+    for name in facts[0]:
+        values = [told[name] for told in facts]
+        table.add_row(name, *("-" if value is None else f"{value:.4g}" for value in values))
     return table
 
 

@@ -1,0 +1,195 @@
+"""What a plan changes, measured against `reference` on the weights that are here.
+
+Each stage is given the very input that the reference had, so that a difference is its own: T3 is
+led along the reference's tokens, the flow renders them, the vocoder gets the reference's mel. Then
+both speak freely. Words and voices are judged where judges are given. Knows nothing of tables.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nightingale.audio.clip import Audio
+from nightingale.core import Options
+from nightingale.flow.fast import Product
+from nightingale.measure.quality import Clip, Judge, Report
+from nightingale.pipeline import Nightingale
+from nightingale.t3.model import Utterance
+
+N_FFT, HOP = 1024, 256
+QUIET_DB = 60.0  # below the loudest, where differences are not heard
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """How one sentence differs from the reference's."""
+
+    kl: float  # nats a token, along the reference's tokens
+    top1: float  # share of tokens whose likeliest next one is the same
+    agreed: int  # tokens that are the same before the first that is not, speaking freely
+    n_tokens: int  # of the reference
+    mel: float  # mean distance of log-mel frames, in nepers, for the same tokens
+    spectrum_db: float  # mean distance of log spectra, for the same mel
+    seconds: float
+    reference_seconds: float
+
+
+@dataclass(slots=True)
+class Verdict:
+    """A plan against the reference, sentence by sentence."""
+
+    plan: str
+    sentences: list[Sentence] = field(default_factory=list)
+    rtf: list[float] = field(default_factory=list)
+    weights_mb: float = 0.0
+    report: Report | None = None  # of judges
+
+    def facts(self) -> dict[str, float | None]:
+        """Every figure by its name; what was not judged is None."""
+        rows, report = self.sentences, self.report
+        words, own = (report.words, report.own_voice) if report else (None, None)
+        n_tokens = sum(row.n_tokens for row in rows)
+        return {
+            "logit KL, nats": _mean(row.kl for row in rows),
+            "likeliest token the same": _mean(row.top1 for row in rows),
+            "first other token, median": statistics.median(row.agreed for row in rows),
+            "tokens that agree": sum(row.agreed for row in rows) / n_tokens,
+            "mel distance, nepers": _mean(row.mel for row in rows),
+            "spectral distance, dB": _mean(row.spectrum_db for row in rows),
+            "duration by reference's": _mean(row.seconds / row.reference_seconds for row in rows),
+            "word error rate": words.value if words else None,
+            "like its own voice": own.value if own else None,
+            "real-time factor": statistics.median(self.rtf),
+            "weights, MB": self.weights_mb,
+        }
+
+
+class Verifier:
+    """Holds what the reference said, so that any number of plans can be compared with it."""
+
+    def __init__(
+        self,
+        reference: Nightingale,
+        texts: Sequence[str],
+        *,
+        judge: Judge | None = None,
+        max_tokens: int = 400,
+        progress: Callable[[str, int], None] = lambda _plan, _n_done: None,
+    ) -> None:
+        self._reference = reference
+        self._texts = texts
+        self._judge = judge
+        self._max_tokens = max_tokens
+        self._progress = progress
+        self._said = [self._say(reference, seed) for seed in range(len(texts))]
+        own = [Clip(audio.samples, "", "own") for audio in self._said]
+        self._voices = judge.enroll(own[: max(1, len(own) // 4)]) if judge else {}
+
+    def verify(self, engine: Nightingale) -> Verdict:
+        """Compare an engine: a plan, another precision, or a planted fault."""
+        verdict = Verdict(engine.parts.plan.name, weights_mb=weights_mb(engine))
+        clips = []
+        for seed, text in enumerate(self._texts):
+            said = self._said[seed] if engine is self._reference else self._say(engine, seed)
+            verdict.sentences.append(self._compare(engine, seed, said))
+            verdict.rtf.append(said.timings.total_ms / 1e3 / said.seconds)
+            clips.append(Clip(said.samples, text, "own"))
+            self._progress(verdict.plan, seed + 1)
+        if self._judge:
+            verdict.report = self._judge.score(clips, self._voices)
+        return verdict
+
+    def spread(self, n_seeds: int) -> list[Report]:
+        """How the reference itself is judged when it is only luck that changes."""
+        assert self._judge is not None
+        reports = []
+        for luck in range(1, n_seeds + 1):
+            said = [self._say(self._reference, i, luck) for i in range(len(self._texts))]
+            pairs = zip(said, self._texts, strict=True)
+            clips = [Clip(audio.samples, text, "own") for audio, text in pairs]
+            reports.append(self._judge.score(clips, self._voices))
+            self._progress(f"seed {luck}", len(clips))
+        return reports
+
+    def _say(self, engine: Nightingale, number: int, luck: int = 0) -> Audio:
+        seed = number + luck * len(self._texts)
+        return engine.say(self._texts[number], seed=seed, max_tokens=self._max_tokens)
+
+    def _compare(self, engine: Nightingale, seed: int, said: Audio) -> Sentence:
+        wanted, text = self._said[seed], self._texts[seed]
+        exact = led_logits(self._reference, text, wanted.tokens)
+        near = led_logits(engine, text, wanted.tokens)
+        pairs = zip(said.tokens, wanted.tokens, strict=False)
+        mels = [rendered(one, wanted.tokens, seed) for one in (self._reference, engine)]
+        sounds = [
+            one.parts.vocoder.vocode(mels[0], seed).numpy() for one in (self._reference, engine)
+        ]
+        return Sentence(
+            kl=divergence(exact, near),
+            top1=float((exact.argmax(-1) == near.argmax(-1)).float().mean()),
+            agreed=len(list(takewhile(lambda pair: pair[0] == pair[1], pairs))),
+            n_tokens=len(wanted.tokens),
+            mel=float((mels[0] - mels[1]).abs().mean()),
+            spectrum_db=spectral_distance_db(*sounds),
+            seconds=said.seconds,
+            reference_seconds=wanted.seconds,
+        )
+
+
+@torch.inference_mode()
+def led_logits(engine: Nightingale, text: str, tokens: Sequence[int]) -> Tensor:
+    """(N, V): what T3 expects at every place of an utterance that somebody else chose."""
+    parts = engine.parts
+    options = Options.of(parts.model.family)
+    ids = parts.tokenizer.encode(text, options.language)
+    prefix = parts.t3.prefix(parts.voice.t3, options.exaggeration)
+    utterance = Utterance(parts.t3, ids, prefix, options, None)
+    logits = [utterance.first()]
+    for index, token in enumerate(tokens[:-1]):
+        logits.append(utterance.next(torch.tensor(token), index))
+    return torch.stack(logits).float()
+
+
+def divergence(exact: Tensor, near: Tensor) -> float:
+    """Mean over places of KL(exact || near), in nats."""
+    log_exact, log_near = exact.log_softmax(-1), near.log_softmax(-1)
+    return float((log_exact.exp() * (log_exact - log_near)).sum(-1).mean())
+
+
+def rendered(engine: Nightingale, tokens: Sequence[int], seed: int) -> Tensor:
+    """The mel of given tokens, (80, M)."""
+    return engine.parts.flow.render(torch.tensor(tokens), engine.parts.voice.flow, seed)
+
+
+def spectral_distance_db(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
+    """Root mean square over bins, mean over frames, of the difference of log spectra."""
+    spectra = [_log_spectrum_db(torch.from_numpy(samples)) for samples in (one, other)]
+    floor = spectra[0].max() - QUIET_DB
+    near, far = (spectrum.clamp(min=floor) for spectrum in spectra)
+    return float((near - far).square().mean(0).sqrt().mean())
+
+
+def _log_spectrum_db(samples: Tensor) -> Tensor:
+    window = torch.hann_window(N_FFT)
+    spectrum = torch.stft(samples, N_FFT, HOP, window=window, return_complex=True).abs()
+    return 20 * spectrum.clamp(min=1e-7).log10()
+
+
+def weights_mb(engine: Nightingale) -> float:
+    """What speaking keeps in memory, without what requests add."""
+    parts = (engine.parts.t3, engine.parts.flow, engine.parts.vocoder)
+    n_bytes = sum(t.nbytes for part in parts for t in part.state_dict().values())
+    apart = [m for part in parts for m in part.modules() if isinstance(m, Product)]
+    return (n_bytes + sum(module.n_bytes for module in apart)) / 1e6
+
+
+def _mean(values: Iterable[float]) -> float:
+    return statistics.fmean(values)
