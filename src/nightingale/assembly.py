@@ -18,6 +18,7 @@ from nightingale.device import HOST, Placement, choose
 from nightingale.errors import LayoutError, NotPulledError, OptionError, WeightsError
 from nightingale.flow import model as flow
 from nightingale.flow.fast import FastEstimator
+from nightingale.flow.fast_encoder import FastEncoder
 from nightingale.nn import tiles
 from nightingale.nn.packing import Bits
 from nightingale.t3 import model as t3
@@ -242,6 +243,7 @@ def hasten_flow(module: flow.Flow, placement: Placement, plan: Plan) -> flow.Flo
     can = _has_tiles(placement) and module.config.estimator.d_head in tiles.D_HEADS
     if plan.flow == "bf16" and can:
         module.decoder["estimator"] = FastEstimator(module.estimator)
+        module.encoder = FastEncoder(module.encoder)  # type: ignore[assignment]
     return module
 
 

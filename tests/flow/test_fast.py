@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from nightingale.flow.fast import FastEstimator, past
+from nightingale.flow.fast_encoder import FastEncoder
 from nightingale.flow.model import Decoder, Flow
 from nightingale.nn import tiles
 from tests.flow.random_weights import randomize
@@ -24,6 +25,7 @@ def small_flow(decoder: Decoder) -> Flow:
 
 def fast(slow: Flow) -> Flow:
     slow.decoder["estimator"] = FastEstimator(slow.estimator)
+    slow.encoder = FastEncoder(slow.encoder)  # type: ignore[assignment]
     return slow
 
 
@@ -49,6 +51,13 @@ class TestOnTiles:
         distance = (near - exact).abs().mean() / exact.std()
         assert 1e-5 < distance < 0.03
         assert near.dtype == torch.float32
+
+    def test_its_encoder_asks_nearly_the_same(self, decoder: Decoder) -> None:
+        prompt, tokens = tiny_prompt(n_tokens=9), tiny_tokens(n_tokens=140)
+        exact = small_flow(decoder).encode(tokens, prompt)
+        near = fast(small_flow(decoder)).encode(tokens, prompt)
+        assert near.dtype == torch.float32
+        assert 1e-5 < (near - exact).norm() / exact.norm() < 0.03
 
     def test_threads_leave_no_trace(self, decoder: Decoder) -> None:
         prompt, tokens = tiny_prompt(n_tokens=9), tiny_tokens(n_tokens=140)

@@ -41,12 +41,12 @@ class Encoder(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         width = config.d_model
-        self.embed = _Entrance(width)
+        self.embed = Entrance(width)
         self.pre_lookahead_layer = LookAhead(width)
-        self.encoders = nn.ModuleList(_Block(config) for _ in range(config.n_layers))
+        self.encoders = nn.ModuleList(EncoderBlock(config) for _ in range(config.n_layers))
         self.up_layer = _Upsample(width)
-        self.up_embed = _Entrance(width)
-        self.up_encoders = nn.ModuleList(_Block(config) for _ in range(config.n_up_layers))
+        self.up_embed = Entrance(width)
+        self.up_encoders = nn.ModuleList(EncoderBlock(config) for _ in range(config.n_up_layers))
         self.after_norm = nn.LayerNorm(width, NORM_EPS)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -72,7 +72,7 @@ class LookAhead(nn.Module):
         return x + self.conv2(F.leaky_relu(ahead).transpose(1, 2))
 
 
-class _Entrance(nn.Module):
+class Entrance(nn.Module):
     def __init__(self, d_model: int) -> None:
         super().__init__()
         self.out = nn.Sequential(Linear(d_model, d_model), nn.LayerNorm(d_model, NORM_EPS))
@@ -91,7 +91,7 @@ class _Upsample(nn.Module):
         return self.conv(x.repeat_interleave(FRAMES_PER_TOKEN, dim=1))
 
 
-class _Block(nn.Module):
+class EncoderBlock(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         width = config.d_model

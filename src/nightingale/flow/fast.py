@@ -65,9 +65,9 @@ class FastEstimator(nn.Module):
         self.transformers = nn.ModuleList(
             nn.ModuleList(_Transformer(t) for t in block.transformers) for block in blocks
         )
-        self.first_end = _conv(cast(nn.Conv1d, blocks[0][2]))
-        self.last_end = _conv(cast(nn.Conv1d, blocks[-1][2]))
-        self.final_conv = _conv(slow.final_block.conv)
+        self.first_end = product_of(blocks[0][2])
+        self.last_end = product_of(blocks[-1][2])
+        self.final_conv = product_of(slow.final_block.conv)
         self.final_norm = slow.final_block.norm
         self.final_proj = Product(slow.final_proj.weight[..., 0], slow.final_proj.bias)
 
@@ -116,7 +116,7 @@ class FastEstimator(nn.Module):
 class _Unit(nn.Module):
     def __init__(self, slow: Unit) -> None:
         super().__init__()
-        self.conv1, self.conv2 = _conv(slow.block1.conv), _conv(slow.block2.conv)
+        self.conv1, self.conv2 = product_of(slow.block1.conv), product_of(slow.block2.conv)
         self.norm1, self.norm2 = slow.block1.norm, slow.block2.norm
         self.around = Product(slow.res_conv.weight[..., 0], slow.res_conv.bias)
 
@@ -137,8 +137,8 @@ class _Transformer(nn.Module):
         parts = (attention.to_q, attention.to_k, attention.to_v)
         self.norm1, self.norm3 = slow.norm1, slow.norm3
         self.qkv = Product(torch.cat([part.weight for part in parts]), None)
-        self.out = _dense(attention.to_out[0])
-        self.rise, self.fall = _dense(ff.rise), _dense(ff.fall)
+        self.out = product_of(attention.to_out[0])
+        self.rise, self.fall = product_of(ff.rise), product_of(ff.fall)
 
     def forward(self, stream: Tensor, added: Tensor | None) -> Tensor:
         """The stream, fp32, takes in what the last layer added; returns what this one adds."""
@@ -147,10 +147,7 @@ class _Transformer(nn.Module):
         return self.fall(tiles.gelu_(self.rise(tiles.add_norm(stream, added, self.norm3))))
 
 
-def _conv(slow: nn.Conv1d) -> Product:
-    return Product(slow.weight, slow.bias)
-
-
-def _dense(slow: nn.Module) -> Product:
+def product_of(slow: nn.Module) -> Product:
+    """A linear layer or a convolution."""
     layer = cast(nn.Linear, slow)
     return Product(layer.weight, layer.bias)

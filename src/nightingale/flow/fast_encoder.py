@@ -1,0 +1,98 @@
+"""The encoder in bfloat16 on processors with matrix tiles: the fast twin of `Encoder`.
+
+The same weights and the same interface; the stream that its layers add to stays in fp32.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nightingale.core import FRAMES_PER_TOKEN
+from nightingale.flow.encoder import (
+    N_AHEAD,
+    Encoder,
+    EncoderBlock,
+    Entrance,
+    align_distances,
+    distance_waves,
+)
+from nightingale.flow.fast import Product, past, product_of
+from nightingale.nn import tiles
+
+
+class FastEncoder(nn.Module):
+    """(B, T, D) -> (B, 2 T, D)"""
+
+    def __init__(self, slow: Encoder) -> None:
+        super().__init__()
+        look = slow.pre_lookahead_layer
+        self.embed, self.up_embed = _Entrance(slow.embed), _Entrance(slow.up_embed)
+        self.ahead, self.behind = product_of(look.conv1), product_of(look.conv2)
+        self.rise = product_of(slow.up_layer.conv)
+        self.blocks = nn.ModuleList(_Block(cast(EncoderBlock, b)) for b in slow.encoders)
+        self.up_blocks = nn.ModuleList(_Block(cast(EncoderBlock, b)) for b in slow.up_encoders)
+        self.after_norm = slow.after_norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.embed(x.bfloat16())
+        ahead = self.ahead(past(F.pad(x, (0, 0, 0, N_AHEAD)).bfloat16(), N_AHEAD + 1)[:, N_AHEAD:])
+        x = x + self.behind(past(F.leaky_relu(ahead)))
+        x = _through(self.blocks, x)
+        doubled = x.bfloat16().repeat_interleave(FRAMES_PER_TOKEN, dim=1)
+        x = self.up_embed(self.rise(past(doubled, 2 * FRAMES_PER_TOKEN + 1)))
+        return self.after_norm(_through(self.up_blocks, x))
+
+
+class _Entrance(nn.Module):
+    def __init__(self, slow: Entrance) -> None:
+        super().__init__()
+        self.product, self.norm = product_of(slow.out[0]), cast(nn.LayerNorm, slow.out[1])
+        self.scale = slow.scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.product(x).float()) * self.scale
+
+
+class _Block(nn.Module):
+    def __init__(self, slow: EncoderBlock) -> None:
+        super().__init__()
+        attention, ff = slow.self_attn, slow.feed_forward
+        self.n_heads = attention.n_heads
+        n_heads, d_model = self.n_heads, attention.linear_q.weight.shape[0]
+        parts = (attention.linear_q, attention.linear_k, attention.linear_v)
+        biases = (attention.linear_q.bias, torch.zeros(d_model), attention.linear_v.bias)
+        self.qkv = Product(torch.cat([part.weight for part in parts]), torch.cat(biases))
+        self.distances = Product(attention.linear_pos.weight, None)
+        self.out = product_of(attention.linear_out)
+        self.rise, self.fall = product_of(ff.w_1), product_of(ff.w_2)
+        self.norm_mha, self.norm_ff = slow.norm_mha, slow.norm_ff
+        self.register_buffer("u", attention.pos_bias_u.detach().view(n_heads, 1, -1).bfloat16())
+        self.register_buffer("v", attention.pos_bias_v.detach().view(n_heads, 1, -1).bfloat16())
+        self.u: Tensor
+        self.v: Tensor
+
+    def forward(self, stream: Tensor, added: Tensor | None, waves: Tensor) -> Tensor:
+        """The stream, fp32, takes in what the last layer added; returns what this one adds."""
+        qkv = self.qkv(tiles.add_norm(stream, added, self.norm_mha)).chunk(3, dim=-1)
+        queries, keys, values = (self._heads(part) for part in qkv)  # (B, H, T, D/H)
+        scale = queries.shape[-1] ** -0.5
+        by_distance = (queries + self.v) @ self._heads(self.distances(waves)).mT
+        scores = (queries + self.u) @ keys.mT + align_distances(by_distance)
+        weights = (scores.float() * scale).softmax(-1).bfloat16()
+        heard = self.out((weights @ values).transpose(1, 2).flatten(2))
+        return self.fall(F.silu(self.rise(tiles.add_norm(stream, heard, self.norm_ff))))
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.view(*x.shape[:-1], self.n_heads, -1).transpose(-3, -2)
+
+
+def _through(blocks: nn.ModuleList, stream: Tensor) -> Tensor:
+    waves = distance_waves(stream.shape[1], stream.shape[2]).bfloat16()
+    stream, added = stream.contiguous(), None
+    for block in blocks:
+        added = block(stream, added, waves)
+    return stream if added is None else stream + added
