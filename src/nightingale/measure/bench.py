@@ -20,12 +20,17 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch import nn
 
-from nightingale.core import SAMPLES_PER_SECOND, TOKENS_PER_SECOND, Timings, Voice
-from nightingale.flow.model import FlowConfig
+from nightingale.core import (
+    FRAMES_PER_TOKEN,
+    SAMPLES_PER_SECOND,
+    TOKENS_PER_SECOND,
+    Timings,
+    Voice,
+)
 from nightingale.measure import limits
+from nightingale.measure.flops import flow_flops, vocoder_flops
 from nightingale.pipeline import Nightingale
 
 TEXT = "The quick brown fox jumps over the lazy dog, and then the two of them share a meal."
@@ -164,15 +169,11 @@ class Work:
     @classmethod
     def of(cls, engine: Nightingale, n_tokens: int, voice: Voice) -> Work:
         parts = engine.parts
-        codes = torch.zeros(n_tokens, dtype=torch.long, device=parts.placement.device)
-        flow_flops, mel = count_flops(lambda: parts.flow.render(codes, voice.flow, 0))
-        flow_flops += attention_flops(parts.flow.config, len(voice.flow.mel) + mel.shape[1])
-        vocoder_flops, _ = count_flops(lambda: parts.vocoder.vocode(mel, 0))
         return cls(
             n_tokens,
             n_bytes([parts.t3.tfmr, parts.t3.speech_head]),
-            flow_flops,
-            vocoder_flops,
+            flow_flops(parts.flow.config, n_tokens, len(voice.flow.tokens)),
+            vocoder_flops(parts.vocoder.config, FRAMES_PER_TOKEN * n_tokens),
             (parts.flow.estimator.dtype, parts.vocoder.dtype),
             parts.placement.device,
         )
@@ -185,21 +186,6 @@ class Work:
             "flow": 1e3 * self.flow_flops / flow,
             "vocoder": 1e3 * self.vocoder_flops / vocoder,
         }
-
-
-def count_flops(run: Callable[[], Tensor]) -> tuple[int, Tensor]:
-    """Floating-point operations in products and convolutions, and what came out."""
-    with FlopCounterMode(display=False) as counter:
-        out = run()
-    return counter.get_total_flops(), out
-
-
-def attention_flops(config: FlowConfig, n_frames: int) -> int:
-    """What the counter does not see: every frame attends to every frame, in every step."""
-    estimator, schedule = config.estimator, config.schedule
-    n_layers = (estimator.n_mid_blocks + 2) * estimator.n_transformers
-    n_passes = schedule.n_steps * (2 if schedule.guidance else 1)
-    return 4 * n_passes * n_layers * estimator.n_heads * estimator.d_head * n_frames**2
 
 
 def n_bytes(modules: Iterable[nn.Module]) -> int:

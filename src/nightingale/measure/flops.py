@@ -1,0 +1,47 @@
+"""How many floating-point operations a stage needs, counted on a twin that has no memory.
+
+The twin is the plain one, so a plan is judged by the work, not by how it goes about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from nightingale.core import FRAMES_PER_TOKEN, SAMPLES_PER_FRAME
+from nightingale.flow.model import Flow, FlowConfig
+from nightingale.vocoder.model import Vocoder, VocoderConfig
+
+
+def flow_flops(config: FlowConfig, n_tokens: int, n_prompt: int) -> int:
+    """To render tokens behind those of a voice: the encoder once, the estimator every step."""
+    schedule, n_mel = config.schedule, config.estimator.n_mel
+    n_frames = FRAMES_PER_TOKEN * (n_tokens + n_prompt)
+    with torch.device("meta"):
+        flow = Flow(config)
+        tokens = torch.empty(1, n_tokens + n_prompt, config.encoder.d_model)
+        mel, speaker = torch.empty(n_frames, n_mel), torch.empty(n_mel)
+        shifts = torch.empty(config.estimator.n_mid_blocks + 2, config.estimator.d_model)
+        context = flow.estimator.context(mel, speaker, mel, guided=schedule.guidance > 0)
+        once = count(lambda: flow.encoder(tokens))
+        each = count(lambda: flow.estimator(mel, context, shifts))
+    return once + schedule.n_steps * each
+
+
+def vocoder_flops(config: VocoderConfig, n_frames: int) -> int:
+    """To turn so many frames into samples."""
+    with torch.device("meta"):
+        vocoder = Vocoder(config)
+        mel = torch.empty(1, config.n_mels, n_frames)
+        source = torch.empty(1, SAMPLES_PER_FRAME * n_frames)
+        return count(lambda: vocoder.f0_predictor(mel)) + count(lambda: vocoder.shape(mel, source))
+
+
+def count(run: Callable[[], Tensor]) -> int:
+    """Operations in products, convolutions and attention."""
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        run()
+    return counter.get_total_flops()
