@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from nightingale.device import HOST
 from nightingale.flow.conv import CausalConv, convolve_past
+from nightingale.flow.window import Window
 from nightingale.nn.steady import Linear, linear
 
 NORM_EPS = 1e-5
@@ -81,30 +82,42 @@ class Estimator(nn.Module):
         n_waves = self.config.n_inputs
         return time_shifts(self.time_mlp, self.time_embed_mixer, mlps, n_waves, start, end)
 
-    def context(self, mu: Tensor, speaker: Tensor, cond: Tensor, *, guided: bool) -> Context:
+    def context(
+        self,
+        mu: Tensor,
+        speaker: Tensor,
+        cond: Tensor,
+        *,
+        guided: bool,
+        window: Window | None = None,
+    ) -> Context:
         """(M, 80), (80,), (M, 80): constant over the steps; `guided` adds the row without them."""
         known = torch.cat((mu, speaker.expand_as(mu), cond), dim=-1)[None]  # (1, M, 240)
         unit, n_mel = self._first.unit, self.config.n_mel
-        conv = convolve_past(known, unit.block1.conv.weight[:, n_mel:])
+        conv = convolve_past(known, unit.block1.conv.weight[:, n_mel:], window=window)
         shortcut = linear(known, unit.res_conv.weight[:, n_mel:, 0])
         if guided:
             conv = torch.cat((conv, torch.zeros_like(conv)))
             shortcut = torch.cat((shortcut, torch.zeros_like(shortcut)))
         return Context(conv, shortcut)
 
-    def forward(self, x: Tensor, context: Context, shifts: Tensor) -> Tensor:
+    def forward(
+        self, x: Tensor, context: Context, shifts: Tensor, window: Window | None = None
+    ) -> Tensor:
         """(M, 80) and the (n_units, D) of this step -> velocities (B, M, 80), a row per context."""
         first, last = self._first, cast(Block, self.up_blocks[0])
         unit, n_mel = first.unit, self.config.n_mel
-        h = convolve_past(x[None], unit.block1.conv.weight[:, :n_mel], unit.block1.conv.bias)
+        conv = unit.block1.conv
+        h = convolve_past(x[None], conv.weight[:, :n_mel], conv.bias, window)
         shortcut = linear(x[None], unit.res_conv.weight[:, :n_mel, 0], unit.res_conv.bias)
-        h = unit.finish(h + context.conv, shortcut + context.shortcut, shifts[0])
-        skip = first.transform(h)
-        h = first.end(skip)
+        h = unit.finish(h + context.conv, shortcut + context.shortcut, shifts[0], window)
+        skip = first.transform(h, window=window)
+        h = first.end(skip, window)
         for block, shift in zip(self.mid_blocks, shifts[1:-1], strict=True):
-            h = block(h, shift)
-        h = last.end(last(torch.cat((h, skip), dim=-1), shifts[-1]))
-        return linear(self.final_block(h), self.final_proj.weight[..., 0], self.final_proj.bias)
+            h = block(h, shift, window=window)
+        h = last.end(last(torch.cat((h, skip), dim=-1), shifts[-1], window=window), window)
+        h = self.final_block(h, window)
+        return linear(h, self.final_proj.weight[..., 0], self.final_proj.bias)
 
     @property
     def _first(self) -> Block:
@@ -133,17 +146,21 @@ class Block(nn.ModuleList):
     def transformers(self) -> list[Transformer]:
         return cast("list[Transformer]", list(cast(nn.Sequential, self[1])))
 
-    def forward(self, x: Tensor, shift: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self.transform(self.unit(x, shift), mask)
+    def forward(
+        self, x: Tensor, shift: Tensor, mask: Tensor | None = None, window: Window | None = None
+    ) -> Tensor:
+        return self.transform(self.unit(x, shift, window), mask, window)
 
-    def transform(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def transform(
+        self, x: Tensor, mask: Tensor | None = None, window: Window | None = None
+    ) -> Tensor:
         """`mask` says who may look (rows) at whom (columns); without it, everybody at everybody."""
         for transformer in self.transformers:
-            x = transformer(x, mask)
+            x = transformer(x, mask, window)
         return x
 
-    def end(self, x: Tensor) -> Tensor:
-        return self[2](x)
+    def end(self, x: Tensor, window: Window | None = None) -> Tensor:
+        return self[2](x, window)
 
 
 class Unit(nn.Module):
@@ -156,13 +173,15 @@ class Unit(nn.Module):
         self.block2 = _ConvNorm(width, width)
         self.res_conv = nn.Conv1d(n_inputs, width, 1)
 
-    def forward(self, x: Tensor, shift: Tensor) -> Tensor:
+    def forward(self, x: Tensor, shift: Tensor, window: Window | None = None) -> Tensor:
         shortcut = linear(x, self.res_conv.weight[..., 0], self.res_conv.bias)
-        return self.finish(self.block1.conv(x), shortcut, shift)
+        return self.finish(self.block1.conv(x, window), shortcut, shift, window)
 
-    def finish(self, h: Tensor, shortcut: Tensor, shift: Tensor) -> Tensor:
+    def finish(
+        self, h: Tensor, shortcut: Tensor, shift: Tensor, window: Window | None = None
+    ) -> Tensor:
         """Everything behind the first convolution."""
-        return self.block2(self.block1.settle(h) + shift) + shortcut
+        return self.block2(self.block1.settle(h) + shift, window) + shortcut
 
 
 class _ConvNorm(nn.Module):
@@ -179,8 +198,8 @@ class _ConvNorm(nn.Module):
     def norm(self) -> nn.LayerNorm:
         return cast(nn.LayerNorm, self.block["2"])
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.settle(self.conv(x))
+    def forward(self, x: Tensor, window: Window | None = None) -> Tensor:
+        return self.settle(self.conv(x, window))
 
     def settle(self, h: Tensor) -> Tensor:
         return F.mish(self.norm(h))
@@ -195,8 +214,8 @@ class Transformer(nn.Module):
         self.norm3 = nn.LayerNorm(width, NORM_EPS)
         self.ff = _FeedForward(width, d_ffn)
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        x = x + self.attn1(self.norm1(x), mask)
+    def forward(self, x: Tensor, mask: Tensor | None, window: Window | None = None) -> Tensor:
+        x = x + self.attn1(self.norm1(x), mask, window)
         return x + self.ff(self.norm3(x))
 
 
@@ -209,11 +228,13 @@ class _Attention(nn.Module):
         self.to_v = Linear(width, n_heads * d_head, bias=False)
         self.to_out = nn.Sequential(Linear(n_heads * d_head, width))
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None, window: Window | None) -> Tensor:
         queries, keys, values = (
             project(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
             for project in (self.to_q, self.to_k, self.to_v)
         )
+        if window is not None:
+            keys, values = window.reach(keys, values, dim=2)
         out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
         return self.to_out(out.transpose(1, 2).flatten(2))
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from nightingale.flow.conv import convolve_past
 from nightingale.flow.estimator import Context, Estimator, Transformer, Unit, time_shifts
+from nightingale.flow.window import Window
 from nightingale.nn import tiles
 from nightingale.nn.steady import linear
 
@@ -37,10 +38,10 @@ class Product(nn.Module):
         return tiles.multiply(x, self._weight, self._bias)
 
 
-def past(x: Tensor, n: int = 3) -> Tensor:
+def past(x: Tensor, n: int = 3, window: Window | None = None) -> Tensor:
     """(B, M, D) -> (B, M, n * D): each frame behind the n - 1 before it."""
     n_rows, n_frames, width = x.shape
-    padded = F.pad(x, (0, 0, n - 1, 0))
+    padded = window.past(x, n - 1) if window else F.pad(x, (0, 0, n - 1, 0))
     return padded.as_strided((n_rows, n_frames, n * width), (padded.stride(0), padded.stride(1), 1))
 
 
@@ -78,38 +79,48 @@ class FastEstimator(nn.Module):
             self.time_mlp, self.time_embed_mixer, self.time_units, n_waves, start, end
         )
 
-    def context(self, mu: Tensor, speaker: Tensor, cond: Tensor, *, guided: bool) -> Context:
+    def context(
+        self,
+        mu: Tensor,
+        speaker: Tensor,
+        cond: Tensor,
+        *,
+        guided: bool,
+        window: Window | None = None,
+    ) -> Context:
         """As `Estimator.context`, and in fp32 like it."""
         known = torch.cat((mu, speaker.expand_as(mu), cond), dim=-1)[None]
         n_mel = self.config.n_mel
-        conv = convolve_past(known, self.entrance.weight[:, n_mel:])
+        conv = convolve_past(known, self.entrance.weight[:, n_mel:], window=window)
         shortcut = linear(known, self.around.weight[:, n_mel:, 0])
         if guided:
             conv = torch.cat((conv, torch.zeros_like(conv)))
             shortcut = torch.cat((shortcut, torch.zeros_like(shortcut)))
         return Context(conv, shortcut)
 
-    def forward(self, x: Tensor, context: Context, shifts: Tensor) -> Tensor:
+    def forward(
+        self, x: Tensor, context: Context, shifts: Tensor, window: Window | None = None
+    ) -> Tensor:
         """(M, 80) and the (n_units, D) of this step -> velocities (B, M, 80), a row per context."""
         noisy = x[None].bfloat16()
-        h = (self.x_conv(past(noisy)) + context.conv).bfloat16()
+        h = (self.x_conv(past(noisy, window=window)) + context.conv).bfloat16()
         around = (self.x_around(noisy) + context.shortcut).bfloat16()
-        stream = cast(_Unit, self.units[0]).finish(h, around, shifts[0])
-        skip = self._transform(0, stream)
-        h = self.first_end(past(skip))
+        stream = cast(_Unit, self.units[0]).finish(h, around, shifts[0], window)
+        skip = self._transform(0, stream, window)
+        h = self.first_end(past(skip, window=window))
         last = len(self.units) - 1
         for index in range(1, last):
-            h = self._transform(index, self.units[index](h, shifts[index]))
-        h = self.units[last](torch.cat((h, skip), dim=-1), shifts[last])
-        h = self.last_end(past(self._transform(last, h)))
-        h = tiles.norm_mish(self.final_conv(past(h)), self.final_norm)
+            h = self._transform(index, self.units[index](h, shifts[index], window), window)
+        h = self.units[last](torch.cat((h, skip), dim=-1), shifts[last], window)
+        h = self.last_end(past(self._transform(last, h, window), window=window))
+        h = tiles.norm_mish(self.final_conv(past(h, window=window)), self.final_norm)
         return self.final_proj(h).float()
 
-    def _transform(self, index: int, stream: Tensor) -> Tensor:
+    def _transform(self, index: int, stream: Tensor, window: Window | None) -> Tensor:
         """(B, M, D), fp32, through the transformers of a block -> bfloat16"""
         added: Tensor | None = None
         for transformer in cast(nn.ModuleList, self.transformers[index]):
-            added = transformer(stream, added)
+            added = transformer(stream, added, window)
         return (stream if added is None else stream + added).bfloat16()
 
 
@@ -120,12 +131,12 @@ class _Unit(nn.Module):
         self.norm1, self.norm2 = slow.block1.norm, slow.block2.norm
         self.around = Product(slow.res_conv.weight[..., 0], slow.res_conv.bias)
 
-    def forward(self, x: Tensor, shift: Tensor) -> Tensor:
-        return self.finish(self.conv1(past(x)), self.around(x), shift)
+    def forward(self, x: Tensor, shift: Tensor, window: Window | None) -> Tensor:
+        return self.finish(self.conv1(past(x, window=window)), self.around(x), shift, window)
 
-    def finish(self, h: Tensor, around: Tensor, shift: Tensor) -> Tensor:
+    def finish(self, h: Tensor, around: Tensor, shift: Tensor, window: Window | None) -> Tensor:
         """Everything behind the first convolution; fp32 out."""
-        h = self.conv2(past(tiles.norm_mish(h, self.norm1, shift)))
+        h = self.conv2(past(tiles.norm_mish(h, self.norm1, shift), window=window))
         return tiles.norm_mish_around(h, self.norm2, around)
 
 
@@ -140,9 +151,11 @@ class _Transformer(nn.Module):
         self.out = product_of(attention.to_out[0])
         self.rise, self.fall = product_of(ff.rise), product_of(ff.fall)
 
-    def forward(self, stream: Tensor, added: Tensor | None) -> Tensor:
+    def forward(self, stream: Tensor, added: Tensor | None, window: Window | None) -> Tensor:
         """The stream, fp32, takes in what the last layer added; returns what this one adds."""
         queries, keys, values = self.qkv(tiles.add_norm(stream, added, self.norm1)).chunk(3, dim=-1)
+        if window is not None:
+            keys, values = window.reach(keys, values, dim=1)
         added = self.out(tiles.attend(queries, keys, values, self.n_heads))
         return self.fall(tiles.gelu_(self.rise(tiles.add_norm(stream, added, self.norm3))))
 

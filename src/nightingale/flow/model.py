@@ -7,7 +7,7 @@ released files behind `flow.`. Knows nothing of text, files or samples.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, cast
 
 import torch
@@ -18,7 +18,8 @@ from nightingale.core import FRAMES_PER_TOKEN, N_SPEECH_CODES, FlowPrompt
 from nightingale.errors import OptionError
 from nightingale.flow.encoder import Encoder, EncoderConfig
 from nightingale.flow.estimator import Estimator, EstimatorConfig
-from nightingale.flow.solver import MEANFLOW, STANDARD, Schedule, solve
+from nightingale.flow.solver import MEANFLOW, STANDARD, Schedule, solve, solve_behind
+from nightingale.flow.window import Memory
 from nightingale.nn.noise import Purpose, normal
 from nightingale.nn.steady import Linear
 
@@ -49,6 +50,8 @@ CONFIGS: dict[Decoder, FlowConfig] = {
     "standard": FlowConfig(),
     "meanflow": FlowConfig(estimator=EstimatorConfig(meanflow=True)),
 }
+
+_NO_MEL = torch.empty(0, 80)
 
 # In the released files, but without influence: see `encoder.RelativeAttention`.
 DEAD_TENSORS = ("encoder.*.self_attn.linear_k.bias",)
@@ -96,6 +99,42 @@ class Flow(nn.Module):
         return mel[n_prompt:].T.contiguous()
 
     @torch.inference_mode()
+    def remember(self, prompt: FlowPrompt, schedule: Schedule | None = None) -> Memory:
+        """Render a voice's recording alone, once: what `render_behind` needs of it.
+
+        Its noise is always the same, so that what is remembered suits every request.
+        """
+        n_tokens, n_mel = len(prompt.tokens), self.config.estimator.n_mel
+        n_frames = FRAMES_PER_TOKEN * n_tokens
+        mu = self.encode(prompt.tokens, replace(prompt, tokens=prompt.tokens[:0], mel=_NO_MEL))
+        cond = prompt.mel[:n_frames].to(mu)
+        noise = normal(0, Purpose.PROMPT_FRAMES, 0, n_frames, n_mel)
+        return solve_behind(
+            self.estimator, mu, self.speaker(prompt), cond, noise, self._schedule(schedule), ()
+        )[1]
+
+    @torch.inference_mode()
+    def render_behind(
+        self, tokens: Tensor, prompt: FlowPrompt, memory: Memory, seed: int
+    ) -> Tensor:
+        """The utterance behind a recording that is remembered: (N,) -> (80, 2 N).
+
+        The recording does not see what follows it: that is what makes this differ from `render`.
+        """
+        n_prompt = FRAMES_PER_TOKEN * len(prompt.tokens)
+        mu = self.encode(tokens, prompt)[n_prompt:]
+        noise = normal(seed, Purpose.FRAMES, 0, *mu.shape)
+        schedule = self._schedule(None)
+        mel, _ = solve_behind(
+            self.estimator, mu, self.speaker(prompt), torch.zeros_like(mu), noise, schedule,
+            [memory],
+        )  # fmt: skip
+        return mel.T.contiguous()
+
+    def _schedule(self, wanted: Schedule | None) -> Schedule:
+        return wanted or self.config.schedule
+
+    @torch.inference_mode()
     def encode(self, tokens: Tensor, prompt: FlowPrompt) -> Tensor:
         """mu, (M, 80): what the tokens of the prompt, then the new ones, ask of every frame."""
         self._check(tokens, prompt)
@@ -124,7 +163,7 @@ class Flow(nn.Module):
         schedule: Schedule | None = None,
     ) -> Iterator[Tensor]:
         """x after every step, (M, 80), as in `solver.solve`."""
-        return solve(self.estimator, mu, speaker, cond, noise, schedule or self.config.schedule)
+        return solve(self.estimator, mu, speaker, cond, noise, self._schedule(schedule))
 
     def _check(self, tokens: Tensor, prompt: FlowPrompt) -> None:
         config, n_mel = self.config, self.config.estimator.n_mel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from nightingale.device import HOST
 from nightingale.errors import OptionError
 from nightingale.flow.estimator import Estimator
+from nightingale.flow.window import Memory, Trace, Window
 
 Curve = Literal["cosine", "linear"]
 
@@ -59,6 +60,31 @@ def solve(
         velocity = estimator(x, context, shift)
         x = x + size * guide(velocity, schedule.guidance)
         yield x
+
+
+@torch.inference_mode()
+def solve_behind(
+    estimator: Estimator,
+    mu: Tensor,
+    speaker: Tensor,
+    cond: Tensor,
+    noise: Tensor,
+    schedule: Schedule,
+    before: Sequence[Memory],
+) -> tuple[Tensor, Memory]:
+    """As `solve`, for frames behind others that are remembered; the mel, and what they leave."""
+    times = schedule.times()
+    shifts = estimator.shifts(times[:-1], times[1:])
+    left = Memory()
+    window = Window([memory.known for memory in before], left.known)
+    context = estimator.context(mu, speaker, cond, guided=schedule.guidance > 0, window=window)
+    x = noise.to(mu)
+    for step, size in enumerate(times.diff().tolist()):
+        left.steps.append(Trace())
+        window = Window([memory.steps[step] for memory in before], left.steps[-1])
+        velocity = estimator(x, context, shifts[step], window)
+        x = x + size * guide(velocity, schedule.guidance)
+    return x, left
 
 
 def guide(velocity: Tensor, guidance: float) -> Tensor:

@@ -1,0 +1,72 @@
+"""How frames see those before them: what one pass leaves behind, and how the next one takes it up.
+
+Convolutions need the last few frames of their input, attention the keys and values of everything
+that may be looked at. Layers ask in the order in which they are computed, which is always the same,
+so nothing needs a name. Knows nothing of layers, voices or schedules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """What a pass over some frames leaves for the passes over those that follow."""
+
+    tails: list[Tensor] = field(default_factory=list)  # (B, n, D) of each convolution's input
+    keys: list[Tensor] = field(default_factory=list)  # of each attention, as it has them
+    values: list[Tensor] = field(default_factory=list)
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(t.nbytes for t in (*self.tails, *self.keys, *self.values))
+
+
+@dataclass(slots=True, eq=False)
+class Memory:
+    """What rendering some frames leaves for those that follow: of every step, a trace."""
+
+    known: Trace = field(default_factory=Trace)  # of what is the same in all steps
+    steps: list[Trace] = field(default_factory=list)
+
+    @property
+    def n_bytes(self) -> int:
+        return self.known.n_bytes + sum(trace.n_bytes for trace in self.steps)
+
+
+class Window:
+    """One pass over frames that follow others; without any before them, they are the first."""
+
+    def __init__(self, before: Sequence[Trace] = (), left: Trace | None = None) -> None:
+        self._before = before
+        self._left = left  # is filled
+        self._n_tails = self._n_attentions = 0
+
+    def past(self, x: Tensor, n: int) -> Tensor:
+        """(B, T, D) -> (B, n + T, D): x behind the n frames before it; before the first, zeros."""
+        if self._before:
+            joined = torch.cat((self._before[-1].tails[self._n_tails], x), dim=1)
+        else:
+            joined = F.pad(x, (0, 0, n, 0))
+        if self._left is not None:
+            self._left.tails.append(joined[:, -n:].clone())
+        self._n_tails += 1
+        return joined
+
+    def reach(self, keys: Tensor, values: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of these frames, behind those of all before them along `dim`."""
+        if self._left is not None:
+            self._left.keys.append(keys.contiguous())
+            self._left.values.append(values.contiguous())
+        if self._before:
+            at = self._n_attentions
+            keys = torch.cat([*(trace.keys[at] for trace in self._before), keys], dim)
+            values = torch.cat([*(trace.values[at] for trace in self._before), values], dim)
+        self._n_attentions += 1
+        return keys, values

@@ -1,0 +1,123 @@
+"""Frames behind remembered ones are rendered as if all had been rendered at once, with a mask."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+
+from nightingale.flow.fast import FastEstimator
+from nightingale.flow.model import Decoder, Flow
+from nightingale.flow.solver import Schedule, guide, solve_behind
+from nightingale.flow.window import Memory, Trace, Window
+from nightingale.nn import tiles
+from tests.flow.test_fast import small_flow
+from tests.flow.tiny import tiny_prompt, tiny_tokens
+
+CUTS = (0, 20, 34, 35, 60)  # frames
+DECODERS: tuple[Decoder, ...] = ("standard", "meanflow")
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture(params=["slow", "fast"])
+def flow(request: pytest.FixtureRequest) -> Flow:
+    made = small_flow("standard")
+    if request.param == "fast":
+        if not tiles.are_here():
+            pytest.skip("this processor has no matrix tiles")
+        made.decoder["estimator"] = FastEstimator(made.estimator)
+    return made
+
+
+def in_windows(
+    flow: Flow, mu: Tensor, cond: Tensor, noise: Tensor, cuts: tuple[int, ...]
+) -> Tensor:
+    """Every window sees all before it."""
+    memories: list[Memory] = []
+    parts = []
+    for start, end in itertools.pairwise(cuts):
+        here = slice(start, end)
+        part, left = solve_behind(
+            flow.estimator, mu[here], drawn(80, seed=5), cond[here], noise[here],
+            Schedule(3, "cosine", 0.7), memories,
+        )  # fmt: skip
+        memories.append(left)
+        parts.append(part)
+    return torch.cat(parts)
+
+
+def masked(flow: Flow, mu: Tensor, cond: Tensor, noise: Tensor, cuts: tuple[int, ...]) -> Tensor:
+    """The same by one pass over everything, where nobody may look into a later window."""
+    number = torch.bucketize(torch.arange(len(mu)), torch.tensor(cuts[1:-1]), right=True)
+    mask = number[None, :] <= number[:, None]
+    estimator, schedule = small_flow("standard").estimator, Schedule(3, "cosine", 0.7)
+    times = schedule.times()
+    shifts = estimator.shifts(times[:-1], times[1:])
+    known = torch.cat((mu, drawn(80, seed=5).expand_as(mu), cond), dim=-1)
+    both = torch.stack((known, torch.zeros_like(known)))
+    first, *middle, last = estimator.blocks()
+    x = noise
+    for shift, size in zip(shifts, times.diff().tolist(), strict=True):
+        skip = first(torch.cat((x.expand(2, -1, -1), both), dim=-1), shift[0], mask)
+        h = first.end(skip)
+        for block, told in zip(middle, shift[1:-1], strict=True):
+            h = block(h, told, mask)
+        h = last.end(last(torch.cat((h, skip), dim=-1), shift[-1], mask))
+        final = estimator.final_proj
+        velocity = estimator.final_block(h) @ final.weight[..., 0].T + final.bias
+        x = x + size * guide(velocity, schedule.guidance)
+    return x
+
+
+def test_windows_are_the_whole_with_a_mask(flow: Flow) -> None:
+    mu, cond, noise = (drawn(CUTS[-1], 80, seed=s) for s in range(3))
+    with torch.inference_mode():
+        made, wanted = (make(flow, mu, cond, noise, CUTS) for make in (in_windows, masked))
+    distance = (made - wanted).abs().max() / wanted.std()
+    assert distance < (0.1 if isinstance(flow.estimator, FastEstimator) else 1e-4)
+
+
+def test_one_window_is_the_plain_whole(flow: Flow) -> None:
+    mu, cond, noise = (drawn(30, 80, seed=s) for s in range(3))
+    schedule = Schedule(3, "cosine", 0.7)
+    *_, whole = flow.solve(mu, drawn(80, seed=5), cond, noise, schedule)
+    assert torch.equal(in_windows(flow, mu, cond, noise, (0, 30)), whole)
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_a_remembered_voice_is_heard_and_suits_every_request(decoder: Decoder) -> None:
+    flow, prompt = small_flow(decoder), tiny_prompt(n_tokens=12)
+    memory = flow.remember(prompt)
+    assert memory.n_bytes > 0
+    assert len(memory.steps) == flow.config.schedule.n_steps
+    tokens = tiny_tokens(n_tokens=9)
+    one, again = (flow.render_behind(tokens, prompt, memory, 3) for _ in range(2))
+    assert one.shape == (80, 18)
+    assert torch.equal(one, again)
+    other = flow.remember(tiny_prompt(seed=4, n_tokens=12))
+    assert (one - flow.render_behind(tokens, prompt, other, 3)).abs().max() > 0.01
+    assert (one - flow.render_behind(tokens, prompt, memory, 4)).abs().max() > 0.01
+
+
+def test_a_voice_of_an_odd_length_is_remembered() -> None:
+    flow, prompt = small_flow("meanflow"), tiny_prompt(n_tokens=7, odd=True)
+    assert flow.render_behind(tiny_tokens(), prompt, flow.remember(prompt), 0).shape == (80, 18)
+
+
+def test_a_window_hands_on_what_came_before() -> None:
+    first = Trace()
+    window = Window((), first)
+    x = drawn(1, 5, 3)
+    assert torch.equal(window.past(x, 2)[:, :2], torch.zeros(1, 2, 3))
+    window.reach(x, x + 1, dim=1)
+    later = Window([first], second := Trace())
+    assert torch.equal(later.past(x, 2)[:, :2], x[:, -2:])
+    keys, values = later.reach(x, x, dim=1)
+    assert keys.shape == (1, 10, 3)
+    assert torch.equal(values[:, :5], x + 1)
+    assert second.keys[0].shape == (1, 5, 3)
