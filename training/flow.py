@@ -20,7 +20,7 @@ from torch import Tensor
 from nightingale.flow.encoder import EncoderConfig, frame_mask
 from nightingale.flow.estimator import Estimator, EstimatorConfig, Transformer
 from nightingale.flow.model import Flow, FlowConfig
-from training import corpus, speakers
+from training import codes, corpus, speakers
 from training.corpus import FLOW_MEL
 from training.loop import Losses, Plan, hasten, load_mean, train
 from training.tokenizer import tokens_by_voice
@@ -142,6 +142,7 @@ def main(
 ) -> None:
     torch.set_num_threads(threads)
     flow, speech = Flow(config()), Speech()
+    codes.relate(flow.input_embedding, 1.0)
     hasten(transformers(flow))
     plan = Plan(n_steps, rate=1e-3, bf16=True)
     train(flow, lambda step: losses(flow, speech.batch(step, n_tokens)), plan, FOLDER, minutes)
@@ -153,8 +154,13 @@ def transformers(flow: Flow) -> list[Transformer]:
 
 
 def load(folder: str = "flow") -> Flow:
-    flow = Flow(config(MEANFLOW if folder == "meanflow" else ESTIMATOR))
+    is_student = folder == "meanflow"
+    flow = Flow(config(MEANFLOW if is_student else ESTIMATOR))
+    if not is_student:
+        codes.relate(flow.input_embedding, 1.0)
     load_mean(flow, work() / folder)
+    if not is_student:
+        codes.settle(flow.input_embedding)
     return flow
 
 

@@ -63,6 +63,18 @@ def read_wordnet(folder: Path) -> Iterator[str]:
                     yield text[0].upper() + text[1:] + mark
 
 
+def read_phrases(folder: Path) -> Iterator[str]:
+    """The dictionary's other examples, and its definitions: not sentences, but words in company."""
+    for file in sorted(folder.iterdir()):
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+            gloss = line.partition(" | ")[2]
+            phrases = [gloss.partition('"')[0].partition(";")[0], *_EXAMPLE.findall(gloss)]
+            for phrase in phrases:
+                text = phrase.strip(" ;")
+                if text and not (_OPENING.match(text) and _VERB.search(text)):
+                    yield text[0].upper() + text[1:].rstrip(".") + "."
+
+
 def read_chatterbot(folder: Path) -> Iterator[str]:
     """Small talk and simple facts, as questions and answers."""
     for file in sorted(folder.iterdir()):
@@ -84,6 +96,13 @@ def read_all(root: Path) -> Iterator[tuple[str, str]]:
     ):
         for sentence in sentences:
             yield kind, sentence
+
+
+def read_more(root: Path) -> Iterator[tuple[str, str]]:
+    """What else there is, for a voice that can say a lot."""
+    yield from read_all(root)
+    for sentence in read_phrases(root / "wordnet"):
+        yield "phrase", sentence
 
 
 def _asks(text: str) -> bool:

@@ -15,12 +15,13 @@ import torch.nn.functional as F
 import typer
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils import parametrize
 
 from nightingale.core import END_OF_SPEECH
 from nightingale.t3.llama import rotate
 from nightingale.t3.model import CONFIGS, T3
 from nightingale.text.tokenizer import FledglingTokenizer
-from training import bend, corpus, letters, speakers
+from training import bend, codes, corpus, letters, speakers
 from training.corpus import Utterance
 from training.loop import Losses, Plan, hasten, load_mean, train
 from training.tokenizer import tokens_by_voice
@@ -30,6 +31,7 @@ CONFIG = CONFIGS["fledgling"]
 DRAFT = replace(CONFIG, n_layers=2, d_model=64, n_heads=2, d_ffn=192, alignment_heads=((1, 0),))
 EXAGGERATION = 0.5
 DROP_TEXT = 0.1
+MISTAKES = 0.08
 IGNORED = -100
 
 
@@ -127,6 +129,13 @@ def surprise(states: Tensor, head: Tensor, wanted: Tensor) -> Tensor:
     return F.cross_entropy(guess, wanted.flatten(), ignore_index=IGNORED)
 
 
+def mistaken(batch: Batch) -> Batch:
+    """Some of what was said is wrong, as it will be when it was drawn: text must set it right."""
+    wrong = torch.rand(batch.speech.shape) < MISTAKES
+    drawn = batch.speech.flatten()[torch.randint(batch.speech.numel(), batch.speech.shape)]
+    return replace(batch, speech=torch.where(wrong, drawn, batch.speech))
+
+
 class Watcher:
     """Sees where some heads look from speech to text."""
 
@@ -179,6 +188,8 @@ def main(
     torch.set_num_threads(threads)
     t3, lessons = T3(DRAFT if draft else CONFIG), Lessons(n_positions)
     calm(t3)
+    for layer in (t3.speech_emb, t3.speech_head):
+        codes.relate(layer, 0.05)
     watcher = Watcher(t3)
     hasten(t3.tfmr.layers)
     print(f"{lessons.n_batches} batches, {sum(p.numel() for p in t3.parameters()) / 1e6:.2f} M")
@@ -186,10 +197,12 @@ def main(
     def losses(step: int) -> Losses:
         batch = lessons.batch(step)
         keep_text = torch.rand(len(batch.text)) >= DROP_TEXT
-        with sdpa_kernel(SDPBackend.MATH):  # the fused one is slow on its way back
-            states, *text = hidden(t3, batch, keep_text)
+        # The fused attention is slow on its way back; related rows are added up once.
+        with sdpa_kernel(SDPBackend.MATH), parametrize.cached():
+            states, *text = hidden(t3, mistaken(batch), keep_text)
+            head = t3.speech_head.weight
         wanted = batch.wanted
-        speech = surprise(states, t3.speech_head.weight, wanted)
+        speech = surprise(states, head, wanted)
         told = torch.where(keep_text[:, None], wanted, IGNORED)
         place = (text[0], text[1])
         off = [
@@ -215,7 +228,11 @@ def calm(t3: T3) -> None:
 
 def load(draft: bool = False) -> T3:
     t3 = T3(DRAFT if draft else CONFIG)
+    for layer in (t3.speech_emb, t3.speech_head):
+        codes.relate(layer, 0.05)
     load_mean(t3, work() / ("draft" if draft else "t3"))
+    for layer in (t3.speech_emb, t3.speech_head):
+        codes.settle(layer)
     return t3
 
 

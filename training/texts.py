@@ -21,7 +21,7 @@ from rich.console import Console
 
 from training.grammar import everyday
 from training.shorts import shorts
-from training.sources import read_all
+from training.sources import read_all, read_more
 from training.work import work
 
 SEED = 20
@@ -30,6 +30,7 @@ N_SHORT = 100
 N_COMMON = 6000  # words that must each be heard
 N_TIMES = 3  # so often
 N_KNOWN = 25_000  # a sentence with a word rarer than this is not used
+MORE = {"phrase": 26_000, "everyday": 5000}  # at most, of what only the fast voice says
 QUOTA = {"book": 3200, "speech": 2300, "example": 4300, "chat": 500, "everyday": 3300}
 
 _PLAIN = re.compile(r"[A-Z][A-Za-z .,?!'-]*[.?!]")
@@ -215,6 +216,28 @@ def compose(
     return out
 
 
+def compose_more(
+    sources: Iterable[tuple[str, str]], known: list[str], texts: list[Text]
+) -> list[Text]:
+    """All that is left, for the voice that can say a lot; nothing near a held-out sentence."""
+    rng, known_set = random.Random(SEED + 1), frozenset(known)
+    taken = {" ".join(words_of(text.text)) for text in texts}
+    near = Near(text.text for text in texts if text.split == "held_out")
+    by_kind: dict[str, list[str]] = defaultdict(list)
+    for kind, raw in (*sources, *(("everyday", text) for text in everyday(400, rng))):
+        text = clean(raw)
+        said = " ".join(words_of(text)) if text else ""
+        if text and said not in taken and (kind == "everyday" or fits(text, known_set)):
+            taken.add(said)
+            by_kind[kind].append(text)
+    for listed in by_kind.values():
+        rng.shuffle(listed)
+    rows = [(kind, text) for kind, listed in by_kind.items() for text in listed[: MORE.get(kind)]]
+    rows = [(kind, text) for kind, text in rows if text not in near]
+    rng.shuffle(rows)
+    return [Text(f"more-{i:05d}", text, kind, "train") for i, (kind, text) in enumerate(rows)]
+
+
 def read(file: Path) -> list[Text]:
     """The texts that `main` wrote."""
     with file.open(encoding="utf-8") as lines:
@@ -232,10 +255,14 @@ def main() -> None:
         entries = frozenset(json.load(lexicon))
     common, inflected = common_words(known, entries), inflected_words(known, entries)
     texts = compose(read_all(assets / "texts"), known, common, inflected)
-    file = work() / "texts" / "sentences.jsonl"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("".join(json.dumps(asdict(text)) + "\n" for text in texts), encoding="utf-8")
+    more = compose_more(read_more(assets / "texts"), known, texts)
+    folder = work() / "texts"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, listed in (("sentences", texts), ("more", more)):
+        lines = "".join(json.dumps(asdict(text)) + "\n" for text in listed)
+        (folder / f"{name}.jsonl").write_text(lines, encoding="utf-8")
     console = Console(stderr=True)
+    texts += more
     for (split, kind), n in sorted(Counter((t.split, t.kind) for t in texts).items()):
         console.print(f"{split:9} {kind:9} {n:6}")
     n_words = [len(words_of(text.text)) for text in texts]
