@@ -75,6 +75,19 @@ def test_the_flow_is_hastened_where_it_can_be(release: Path, tmp_path: Path) -> 
         assert type(made.estimator) is wanted
 
 
+def test_a_remembered_recording_serves_every_request_alike(release: Path, tmp_path: Path) -> None:
+    plan = Plan("own", recording="remembered")
+    engine = Nightingale.load(release, home=tmp_path, device="cpu", watermark=False, plan=plan)
+    first, other, again = (engine.say(t, max_tokens=8).samples for t in (TEXT, "Yes.", TEXT))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert len(engine._memories) == 1
+    fresh = Nightingale.load(release, home=tmp_path, device="cpu", watermark=False, plan=plan)
+    assert np.array_equal(fresh.say(TEXT, max_tokens=8).samples, first)
+    rendered = Nightingale.load(release, home=tmp_path, device="cpu", watermark=False)
+    assert not np.array_equal(rendered.say(TEXT, max_tokens=8).samples, first)
+
+
 def test_threads_leave_no_trace_in_a_packed_plan(release: Path, tmp_path: Path) -> None:
     before = torch.get_num_threads()
     try:

@@ -12,7 +12,7 @@ import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -193,6 +193,7 @@ def _session(file: Path) -> Any:
 
 
 def main(names: list[str]) -> None:
+    choices: dict[str, Callable[[list[Text], Path, Console], None]]
     choices = {"heart": heart, "more": more, "kokoro": kokoro}
     if not names or set(names) - set(choices):
         raise SystemExit(f"say which: python -m training.speak {' '.join(choices)}")

@@ -85,6 +85,7 @@ class Plan:
     t3: Literal["fp32", "int8", "int4"] = "fp32"
     flow: Literal["fp32", "bf16"] = "fp32"  # bf16 where the processor has matrix tiles
     vocoder: Literal["fp32", "bf16"] = "fp32"  # likewise
+    recording: Literal["rendered", "remembered"] = "rendered"  # a voice's: each time, or once
 
     @classmethod
     def named(cls, name: str) -> Plan:
@@ -97,7 +98,7 @@ class Plan:
 PLANS = {
     "reference": Plan(),
     "balanced": Plan("balanced", t3="int8", flow="bf16", vocoder="bf16"),
-    "fast": Plan("fast", t3="int4", flow="bf16", vocoder="bf16"),
+    "fast": Plan("fast", t3="int4", flow="bf16", vocoder="bf16", recording="remembered"),
 }
 
 

@@ -25,12 +25,15 @@ from nightingale.core import (
     N_SPEECH_CODES,
     SAMPLES_PER_SECOND,
     SAMPLES_PER_TOKEN,
+    FlowPrompt,
     Options,
     Plan,
     Timings,
     Voice,
 )
 from nightingale.errors import SpeechError
+from nightingale.flow.window import Memory
+from nightingale.nn.shelf import Shelf
 from nightingale.settings import Settings
 from nightingale.t3.prefix import Prefixes
 from nightingale.vocoder.model import fade_in
@@ -39,6 +42,7 @@ from nightingale.voice.examine import Report, examine
 
 Progress = Callable[[int], None]  # how many speech tokens there are so far
 
+_MAX_MEMORIES = 2**31  # bytes of remembered recordings
 _SILENCE = 4299  # a token that sounds like nothing: Turbo and Nano end with three of them
 
 
@@ -49,6 +53,7 @@ class Nightingale:
         self.parts = parts
         self.defaults = Options.of(parts.model.family)
         self._prefixes = Prefixes(parts.t3.prefix)
+        self._memories: Shelf[Memory] = Shelf(_MAX_MEMORIES)
         self._lock = threading.Lock()
 
     @classmethod
@@ -85,7 +90,7 @@ class Nightingale:
             tokens = list(self._tokens(text_tokens, voice, wanted, progress))
             tokens_ms = clock.lap()
             codes = self._codes(tokens)
-            mel = self.parts.flow.render(codes, voice.flow, wanted.seed)  # (80, M)
+            mel = self._mel(codes, voice.flow, wanted.seed)  # (80, M)
             mel_ms = clock.lap()
             samples = self._trim(fade_in(self.parts.vocoder.vocode(mel, wanted.seed)), len(codes))
             sound = samples.cpu().numpy()
@@ -125,6 +130,14 @@ class Nightingale:
         if not self.parts.t3.config.is_llama:
             codes += [_SILENCE] * 3
         return torch.tensor(codes, device=self.parts.placement.device)
+
+    def _mel(self, codes: Tensor, prompt: FlowPrompt, seed: int) -> Tensor:
+        flow = self.parts.flow
+        if self.parts.plan.recording == "rendered":
+            return flow.render(codes, prompt, seed)
+        content = (prompt.tokens, prompt.mel, prompt.xvector)
+        memory = self._memories.get(content, lambda: flow.remember(prompt))
+        return flow.render_behind(codes, prompt, memory, seed)
 
     def _trim(self, samples: Tensor, n_codes: int) -> Tensor:
         """Multilingual's last token is an artefact: its sound is cut off."""

@@ -1,0 +1,52 @@
+"""What was made of voices, kept for the next request: by content, and no more than fits.
+
+A voice is named by its numbers, so that two can never be taken for each other. For one model and
+one thread. Knows nothing of what is kept but how large it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from typing import Generic, Protocol, TypeVar
+
+from torch import Tensor
+
+
+class Sized(Protocol):
+    @property
+    def n_bytes(self) -> int: ...
+
+
+V = TypeVar("V", bound=Sized)
+
+
+class Shelf(Generic[V]):
+    """Things up to `max_bytes`, and always the last one; the least used make room."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._kept: OrderedDict[Hashable, V] = OrderedDict()
+
+    def get(self, content: Iterable[Tensor], make: Callable[[], V], *more: Hashable) -> V:
+        """What belongs to this content (and to whatever else tells it apart), or what is made."""
+        key = digest(content), *more
+        if key not in self._kept:
+            self._kept[key] = make()
+        self._kept.move_to_end(key)
+        while len(self._kept) > 1 and sum(v.n_bytes for v in self._kept.values()) > self._max_bytes:
+            self._kept.popitem(last=False)
+        return self._kept[key]
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+def digest(content: Iterable[Tensor]) -> str:
+    """A name that no other content has."""
+    hashed = hashlib.sha256()
+    for tensor in content:
+        hashed.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+        hashed.update(tensor.cpu().contiguous().numpy().tobytes())
+    return hashed.hexdigest()

@@ -1,0 +1,49 @@
+"""What is kept is found by its content, and the least used makes room."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from nightingale.nn.shelf import Shelf, digest
+
+
+@dataclass(frozen=True)
+class Thing:
+    n_bytes: int
+    name: str = ""
+
+
+def test_the_same_content_is_made_once_and_other_content_anew() -> None:
+    shelf: Shelf[Thing] = Shelf(100)
+    made = []
+
+    def make() -> Thing:
+        made.append(1)
+        return Thing(10)
+
+    x = torch.arange(4)
+    first = shelf.get([x], make)
+    assert shelf.get([x.clone()], make) is first
+    assert shelf.get([x], make, "more") is not first
+    assert shelf.get([x.float()], make) is not first
+    assert len(made) == 3
+
+
+def test_the_least_used_makes_room_and_the_last_always_stays() -> None:
+    shelf: Shelf[Thing] = Shelf(100)
+    a, b, c = (torch.tensor([i]) for i in range(3))
+    shelf.get([a], lambda: Thing(50, "a"))
+    shelf.get([b], lambda: Thing(50, "b"))
+    shelf.get([a], lambda: Thing(50, "never"))
+    shelf.get([c], lambda: Thing(50, "c"))
+    assert len(shelf) == 2
+    assert shelf.get([a], lambda: Thing(1, "new")).name == "a"
+    assert shelf.get([b], lambda: Thing(500, "new")).name == "new"
+    assert len(shelf) == 1
+
+
+def test_shape_and_type_tell_apart() -> None:
+    flat, square = torch.zeros(4), torch.zeros(2, 2)
+    assert len({digest([flat]), digest([square]), digest([flat.int()]), digest([flat, flat])}) == 4
