@@ -1,7 +1,7 @@
 """T3, small, and its still smaller draft: from letters to speech tokens.
 
 Batches hold texts of one length, so the only padding is behind the speech, where nobody looks. Two
-heads are shown early on that speech follows text from left to right; they stay the ones that align.
+heads are shown which letter of the text is being said; they stay the ones that align.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import typer
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import parametrize
@@ -21,7 +22,7 @@ from nightingale.core import END_OF_SPEECH
 from nightingale.t3.llama import rotate
 from nightingale.t3.model import CONFIGS, T3
 from nightingale.text.tokenizer import FledglingTokenizer
-from training import bend, codes, corpus, letters, speakers
+from training import align, bend, codes, corpus, letters, speakers
 from training.corpus import Utterance
 from training.loop import Losses, Plan, hasten, load_mean, train
 from training.tokenizer import tokens_by_voice
@@ -32,6 +33,7 @@ DRAFT = replace(CONFIG, n_layers=2, d_model=64, n_heads=2, d_ffn=192, alignment_
 EXAGGERATION = 0.5
 DROP_TEXT = 0.1
 MISTAKES = 0.08
+NEAR = 3.0  # letters
 IGNORED = -100
 
 
@@ -40,6 +42,7 @@ class Batch:
     text: Tensor  # (B, T)
     speech: Tensor  # (B, S), ended by END_OF_SPEECH, then anything
     wanted: Tensor  # (B, S), the same with IGNORED behind the end
+    place: Tensor  # (B, S), the letter of the text that is being said
     prompt: Tensor  # (B, P)
     speaker: Tensor  # (B, 256)
 
@@ -50,13 +53,14 @@ class Lessons:
     def __init__(self, n_positions: int) -> None:
         self._tokens = tokens_by_voice()
         self._vectors = speakers.vectors_by_voice()
+        self._ends = align.word_ends_by_voice()
         tokenizer = FledglingTokenizer(letters.FILE)
         self._by_voice: dict[str, list[Utterance]] = {}
         by_length: dict[int, list[tuple[Utterance, list[int]]]] = {}
         for utterance in corpus.training_set():
             if bend.is_bent(utterance.voice):
                 continue  # reads too fast or too slowly
-            if utterance.id in self._tokens.get(utterance.voice, {}):
+            if utterance.id in self._ends.get(utterance.voice, {}):
                 ids = tokenizer.encode(utterance.text)
                 by_length.setdefault(len(ids), []).append((utterance, ids))
                 self._by_voice.setdefault(utterance.voice, []).append(utterance)
@@ -81,17 +85,20 @@ class Lessons:
         longest = 1 + max(utterance.n_tokens for utterance, _ in rows)
         speech = torch.full((len(rows), longest), END_OF_SPEECH)
         wanted = torch.full((len(rows), longest), IGNORED)
+        place = torch.zeros(len(rows), longest)
         prompts, vectors = [], []
-        for row, (utterance, _) in enumerate(rows):
+        for row, (utterance, ids) in enumerate(rows):
             tokens = self._tokens[utterance.voice][utterance.id]
             speech[row, : len(tokens)] = torch.tensor(tokens)
             wanted[row, : len(tokens) + 1] = speech[row, : len(tokens) + 1]
+            ends = self._ends[utterance.voice][utterance.id]
+            place[row] = torch.from_numpy(places(ids, ends, len(tokens), longest))
             prompts.append(self._prompt(utterance.voice, n_prompt, random))
             of_voice = self._vectors[utterance.voice]
             vectors.append(of_voice[random.integers(len(of_voice))])
         text = torch.tensor([ids for _, ids in rows])
         speaker = torch.from_numpy(np.stack(vectors)).float()
-        return Batch(text, speech, wanted, torch.tensor(prompts), speaker)
+        return Batch(text, speech, wanted, place, torch.tensor(prompts), speaker)
 
     def _prompt(self, voice: str, n_tokens: int, random: np.random.Generator) -> list[int]:
         found: list[int] = []
@@ -99,6 +106,14 @@ class Lessons:
             utterance = self._by_voice[voice][random.integers(len(self._by_voice[voice]))]
             found += self._tokens[voice][utterance.id]
         return found[:n_tokens]
+
+
+def places(ids: list[int], ends: list[int], n_tokens: int, n: int) -> NDArray[np.float64]:
+    """(n,): which letter of the text each speech token says, in the middle of it."""
+    behind = [i + 1 for i, piece in enumerate(ids) if piece == letters.SPACE] + [len(ids) - 1]
+    if len(behind) != len(ends):  # words that are spoken as one, or one as two
+        behind, ends = [len(ids) - 1], [n_tokens]
+    return np.interp(np.arange(n) + 0.5, [0, *ends, n_tokens], [1, *behind, len(ids) - 1])
 
 
 def hidden(t3: T3, batch: Batch, keep_text: Tensor) -> tuple[Tensor, int, int]:
@@ -165,15 +180,11 @@ class Watcher:
         return weights[..., text[0] : text[1]]
 
 
-def off_diagonal(weights: Tensor, wanted: Tensor) -> Tensor:
-    """How much of a head's attention is not near the place in the text where speech should be."""
-    n_text = weights.shape[2]
+def astray(weights: Tensor, place: Tensor, wanted: Tensor) -> Tensor:
+    """How much of a head's attention is not near the letter that is being said."""
     is_speech = wanted != IGNORED  # (B, S)
-    n_speech = is_speech.sum(1, keepdim=True).clamp(min=1)
-    through = torch.arange(weights.shape[1]) / n_speech  # (B, S)
-    place = (torch.arange(n_text) + 0.5) / n_text
-    near = torch.exp(-((through[..., None] - place) ** 2) / (2 * 0.12**2))
-    on_path = (weights * near).sum(-1)
+    far = torch.arange(weights.shape[2]) - place[..., None]  # (B, S, T)
+    on_path = (weights * torch.exp(-far.square() / (2 * NEAR**2))).sum(-1)
     return ((1 - on_path) * is_speech).sum() / is_speech.sum().clamp(min=1)
 
 
@@ -204,9 +215,8 @@ def main(
         wanted = batch.wanted
         speech = surprise(states, head, wanted)
         told = torch.where(keep_text[:, None], wanted, IGNORED)
-        place = (text[0], text[1])
         off = [
-            off_diagonal(watcher.weights(*head, place, wanted.shape[1]), told)
+            astray(watcher.weights(*head, (text[0], text[1]), wanted.shape[1]), batch.place, told)
             for head in t3.config.alignment_heads
         ]
         aside = torch.stack(off).mean()

@@ -59,7 +59,7 @@ CONFIGS: dict[Family, T3Config] = {
     "turbo": T3Config("turbo", 24, 1024, 16, 4096, 50276, 6563, 375),
     "nano": T3Config("nano", 12, 768, 12, 3072, 50276, 6563, 375),
     "fledgling": T3Config(
-        "fledgling", 6, 192, 3, 512, 512, 6563, 150, max_text=400, max_speech=1000,
+        "fledgling", 6, 192, 3, 512, 256, 6563, 150, max_text=400, max_speech=1000,
         alignment_heads=((2, 0), (3, 1)),
     ),
 }  # fmt: skip
