@@ -1,10 +1,11 @@
-"""Time per stage, ours and upstream's, in one process on the same full-size random weights, fp32.
+"""Time per stage, ours and upstream's, in one process on the same full-size random weights.
 
 Run it inside the upstream environment, which can import both:
 
-    PYTHONPATH=src .venv-upstream/bin/python benchmarks/against_upstream.py
+    PYTHONPATH=src .venv-upstream/bin/python benchmarks/against_upstream.py --plan balanced
 
-Rounds alternate, so that a noisy machine disturbs both alike; what counts is the ratio. Upstream's
+Ours follows the plan (fp32 unless told otherwise), upstream computes in fp32 as it does. Rounds
+alternate, so that a noisy machine disturbs both alike; what counts is the ratio. Upstream's
 analyzer is off, as in its HEAD. The last line is JSON.
 """
 
@@ -24,7 +25,9 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from nightingale.core import Options
+from nightingale.assembly import hasten_flow, hasten_vocoder, pack
+from nightingale.core import PLANS, Options, Plan
+from nightingale.device import choose
 from nightingale.flow import model as flow
 from nightingale.t3 import model as t3
 from nightingale.vocoder.model import Vocoder, VocoderConfig, fold_weight_norm
@@ -37,7 +40,7 @@ N_TOKENS, N_PROMPT = 125, 250  # five seconds of speech in a voice of ten
 Pair = tuple[Callable[[], None], Callable[[], None]]
 
 
-def t3_pair(n_steps: int) -> Pair:
+def t3_pair(n_steps: int, plan: Plan) -> Pair:
     """The prompt and `n_steps` tokens of Multilingual: a batch of two through 30 layers each."""
     config = t3.CONFIGS["multilingual"]
     theirs = upstream_t3.build(asdict(config))
@@ -46,6 +49,8 @@ def t3_pair(n_steps: int) -> Pair:
     ours = t3.T3(config).eval().requires_grad_(False)
     state = {k: v for k, v in theirs.state_dict().items() if not k.startswith(dead)}
     ours.load_state_dict(state, assign=True)
+    if plan.t3 != "fp32":
+        ours = pack(ours, plan)
     text, voice = tiny_text(n_tokens=60), tiny_voice()
     options = replace(Options(), max_tokens=n_steps)
     prefix = ours.prefix(voice, options.exaggeration)
@@ -62,7 +67,7 @@ def t3_pair(n_steps: int) -> Pair:
 
 
 @torch.inference_mode()
-def flow_pair(decoder: flow.Decoder) -> Pair:
+def flow_pair(decoder: flow.Decoder, plan: Plan) -> Pair:
     """Five seconds of mel behind ten seconds of prompt: 750 frames."""
     config = flow.CONFIGS[decoder]
     theirs = upstream_flow.build(asdict(config))
@@ -70,7 +75,9 @@ def flow_pair(decoder: flow.Decoder) -> Pair:
     ours = flow.Flow(config).eval().requires_grad_(False)
     state = {k: v for k, v in theirs.state_dict().items() if not k.endswith("linear_k.bias")}
     ours.load_state_dict(state, assign=True)
+    ours = hasten_flow(ours, choose("cpu"), plan)
     prompt, tokens = tiny_prompt(n_tokens=N_PROMPT), tiny_tokens(n_tokens=N_TOKENS)
+    memory = ours.remember(prompt) if plan.recording == "remembered" else None
     case = {
         "tokens": tokens,
         "prompt_tokens": prompt.tokens,
@@ -80,7 +87,10 @@ def flow_pair(decoder: flow.Decoder) -> Pair:
     }
 
     def our_run() -> None:
-        ours.render(tokens, prompt, 0)
+        if memory is None:
+            ours.render(tokens, prompt, 0)
+        else:
+            ours.render_behind(tokens, prompt, memory, 0)
 
     def their_run() -> None:
         with torch.inference_mode():
@@ -89,13 +99,14 @@ def flow_pair(decoder: flow.Decoder) -> Pair:
     return our_run, their_run
 
 
-def vocoder_pair() -> Pair:
+def vocoder_pair(plan: Plan) -> Pair:
     """Five seconds of samples."""
     config = VocoderConfig()
     theirs = upstream_vocoder.build(asdict(config), torch.float32)
     upstream_vocoder.randomize(theirs, 1)
     ours = Vocoder(config).eval().requires_grad_(False)
     ours.load_state_dict(fold_weight_norm(theirs.state_dict()))
+    ours = hasten_vocoder(ours, choose("cpu"), plan)
     mel = small_mel(n_frames=2 * N_TOKENS)
 
     def our_run() -> None:
@@ -116,20 +127,22 @@ def timed(run: Callable[[], None]) -> float:
 
 
 def main() -> None:
-    stages: dict[str, Callable[[], Pair]] = {
-        "t3_51_tokens": lambda: t3_pair(51),
-        "t3_1_token": lambda: t3_pair(1),
-        "flow_standard": lambda: flow_pair("standard"),
-        "flow_meanflow": lambda: flow_pair("meanflow"),
+    stages: dict[str, Callable[[Plan], Pair]] = {
+        "t3_51_tokens": lambda plan: t3_pair(51, plan),
+        "t3_1_token": lambda plan: t3_pair(1, plan),
+        "flow_standard": lambda plan: flow_pair("standard", plan),
+        "flow_meanflow": lambda plan: flow_pair("meanflow", plan),
         "vocoder": vocoder_pair,
     }
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--stage", action="append", choices=list(stages))
     arguments.add_argument("--rounds", type=int, default=5)
+    arguments.add_argument("--plan", choices=list(PLANS), default="reference")
     chosen = arguments.parse_args()
     result: dict[str, object] = {"torch": torch.__version__, "threads": torch.get_num_threads()}
+    result["plan"] = chosen.plan
     for name in chosen.stage or stages:
-        our_run, their_run = stages[name]()
+        our_run, their_run = stages[name](PLANS[chosen.plan])
         timed(our_run), timed(their_run)
         rounds = [(timed(our_run), timed(their_run)) for _ in range(chosen.rounds)]
         ours, theirs = (statistics.median(column) for column in zip(*rounds, strict=True))
