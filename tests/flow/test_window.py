@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from nightingale.flow.fast import FastEstimator
+from nightingale.flow.fast_encoder import FastEncoder
 from nightingale.flow.model import Decoder, Flow
 from nightingale.flow.solver import Schedule, guide, solve_behind
 from nightingale.flow.window import Memory, Trace, Window
@@ -31,6 +32,7 @@ def flow(request: pytest.FixtureRequest) -> Flow:
         if not tiles.are_here():
             pytest.skip("this processor has no matrix tiles")
         made.decoder["estimator"] = FastEstimator(made.estimator)
+        made.encoder = FastEncoder(made.encoder)  # type: ignore[assignment]
     return made
 
 
@@ -87,6 +89,24 @@ def test_one_window_is_the_plain_whole(flow: Flow) -> None:
     schedule = Schedule(3, "cosine", 0.7)
     *_, whole = flow.solve(mu, drawn(80, seed=5), cond, noise, schedule)
     assert torch.equal(in_windows(flow, mu, cond, noise, (0, 30)), whole)
+
+
+def test_tokens_are_encoded_in_windows_as_in_the_whole_with_a_mask(flow: Flow) -> None:
+    """Each window looks three tokens ahead, and back at all before it."""
+    cuts, n_ahead = (0, 10, 17, 18, 30), 3
+    x = drawn(1, cuts[-1], flow.config.encoder.d_model)
+    traces: list[Trace] = []
+    parts = []
+    for start, end in itertools.pairwise(cuts):
+        left = Trace()
+        ahead = n_ahead if end < cuts[-1] else 0
+        window = Window(list(traces), left)
+        parts.append(flow.encoder(x[:, start : end + ahead], n_ahead=ahead, window=window))
+        traces.append(left)
+    number = torch.bucketize(torch.arange(cuts[-1]), torch.tensor(cuts[1:-1]), right=True)
+    wanted = small_flow("standard").encoder(x, number[None, :] <= number[:, None])
+    distance = (torch.cat(parts, dim=1) - wanted).norm() / wanted.norm()
+    assert distance < (0.03 if isinstance(flow.encoder, FastEncoder) else 1e-5)
 
 
 @pytest.mark.parametrize("decoder", DECODERS)

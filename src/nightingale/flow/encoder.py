@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from nightingale.core import FRAMES_PER_TOKEN
 from nightingale.device import HOST
 from nightingale.flow.conv import CausalConv
+from nightingale.flow.window import Window
 from nightingale.nn.steady import Linear, convolve
 
 N_AHEAD = 3  # tokens that the convolution at the entrance sees to the right
@@ -49,12 +50,22 @@ class Encoder(nn.Module):
         self.up_encoders = nn.ModuleList(EncoderBlock(config) for _ in range(config.n_up_layers))
         self.after_norm = nn.LayerNorm(width, NORM_EPS)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """`mask`, (T, T), says which token may look (rows) at which (columns); without it, all."""
-        x = self.pre_lookahead_layer(self.embed(x))
-        x = _through(self.encoders, x, mask)
-        x = self.up_embed(self.up_layer(x))
-        x = _through(self.up_encoders, x, None if mask is None else frame_mask(mask))
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        *,
+        n_ahead: int = 0,
+        window: Window | None = None,
+    ) -> Tensor:
+        """`mask`, (T, T), says which token may look (rows) at which (columns); without it, all.
+
+        The last `n_ahead` tokens are only looked at: they belong to the next window.
+        """
+        x = self.pre_lookahead_layer(self.embed(x), n_ahead, window)
+        x = _through(self.encoders, x, mask, window)
+        x = self.up_embed(self.up_layer(x, window))
+        x = _through(self.up_encoders, x, None if mask is None else frame_mask(mask), window)
         return self.after_norm(x)
 
 
@@ -66,10 +77,12 @@ class LookAhead(nn.Module):
         self.conv1 = nn.Conv1d(d_model, d_model, N_AHEAD + 1)
         self.conv2 = CausalConv(d_model, d_model, 3)
 
-    def forward(self, x: Tensor) -> Tensor:
-        padded = F.pad(x.transpose(1, 2), (0, N_AHEAD))
+    def forward(self, x: Tensor, n_ahead: int = 0, window: Window | None = None) -> Tensor:
+        assert n_ahead in (0, N_AHEAD)
+        padded = F.pad(x.transpose(1, 2), (0, N_AHEAD - n_ahead))
         ahead = convolve(padded, self.conv1.weight, self.conv1.bias)
-        return x + self.conv2(F.leaky_relu(ahead).transpose(1, 2))
+        here = x[:, : x.shape[1] - n_ahead]
+        return here + self.conv2(F.leaky_relu(ahead).transpose(1, 2), window)
 
 
 class Entrance(nn.Module):
@@ -87,8 +100,8 @@ class _Upsample(nn.Module):
         super().__init__()
         self.conv = CausalConv(d_model, d_model, 2 * FRAMES_PER_TOKEN + 1)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.conv(x.repeat_interleave(FRAMES_PER_TOKEN, dim=1))
+    def forward(self, x: Tensor, window: Window | None = None) -> Tensor:
+        return self.conv(x.repeat_interleave(FRAMES_PER_TOKEN, dim=1), window)
 
 
 class EncoderBlock(nn.Module):
@@ -100,8 +113,10 @@ class EncoderBlock(nn.Module):
         self.norm_mha = nn.LayerNorm(width, BLOCK_NORM_EPS)
         self.norm_ff = nn.LayerNorm(width, BLOCK_NORM_EPS)
 
-    def forward(self, x: Tensor, waves: Tensor, mask: Tensor | None) -> Tensor:
-        x = x + self.self_attn(self.norm_mha(x), waves, mask)
+    def forward(
+        self, x: Tensor, waves: Tensor, mask: Tensor | None, window: Window | None
+    ) -> Tensor:
+        x = x + self.self_attn(self.norm_mha(x), waves, mask, window)
         return x + self.feed_forward(self.norm_ff(x))
 
 
@@ -123,16 +138,20 @@ class RelativeAttention(nn.Module):
         self.pos_bias_u = nn.Parameter(torch.zeros(n_heads, d_model // n_heads))
         self.pos_bias_v = nn.Parameter(torch.zeros(n_heads, d_model // n_heads))
 
-    def forward(self, x: Tensor, waves: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(B, T, D) and the (2 T, D) of `distance_waves` -> (B, T, D)"""
+    def forward(
+        self, x: Tensor, waves: Tensor, mask: Tensor | None = None, window: Window | None = None
+    ) -> Tensor:
+        """(B, T, D) and the (T + T', D) of `distance_waves` -> (B, T, D), T' with all before."""
         queries = self._heads(self.linear_q(x))  # (B, H, T, D/H)
         by_content = queries + self.pos_bias_u[:, None]
         by_distance = (queries + self.pos_bias_v[:, None]) * queries.shape[-1] ** -0.5
         distances = self._heads(self.linear_pos(waves))  # (H, 2 T, D/H)
-        scores = align_distances(by_distance @ distances.mT)  # (B, H, T, T)
+        scores = align_distances(by_distance @ distances.mT)  # (B, H, T, T')
         if mask is not None:
             scores = scores.masked_fill(~mask, -math.inf)
         keys, values = self._heads(self.linear_k(x)), self._heads(self.linear_v(x))
+        if window is not None:
+            keys, values = window.reach(keys, values, dim=2)
         out = F.scaled_dot_product_attention(by_content, keys, values, attn_mask=scores)
         return self.linear_out(out.transpose(1, 2).flatten(2))
 
@@ -150,28 +169,31 @@ class _FeedForward(nn.Module):
         return self.w_2(F.silu(self.w_1(x)))
 
 
-def distance_waves(n: int, d_model: int) -> Tensor:
-    """(2 n, D): sines and cosines, taking turns, of the distances n - 1 down to -n.
+def distance_waves(n: int, d_model: int, n_before: int = 0) -> Tensor:
+    """(2 n + n_before, D): sines and cosines, taking turns, of all distances from n new positions
+    to themselves and those before them: n + n_before - 1 down to -n.
 
     Between n positions no distance is -n; with it, `align_distances` is a view.
     """
     exponent = torch.arange(0, d_model, 2, dtype=torch.float32, device=HOST)
     frequency = torch.exp(exponent * -(math.log(SLOWEST) / d_model))
-    distance = torch.arange(n - 1, -n - 1, -1, dtype=torch.float32, device=HOST)
+    farthest = n + n_before - 1
+    distance = torch.arange(farthest, -n - 1, -1, dtype=torch.float32, device=HOST)
     angle = torch.outer(distance, frequency)
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)
 
 
 def align_distances(scores: Tensor) -> Tensor:
-    """(..., T, 2 T) by query and distance -> (..., T, T) by query and key.
+    """(..., T, T + T') by query and distance -> (..., T, T') by query and key.
 
-    Distance i - j stands in column T - 1 - i + j: each row begins one column earlier than the one
-    before, so that in the flattened whole the rows are 2 T - 1 apart.
+    Query i of the T new ones and key j are T' - T + i - j apart, which stands in column T - 1 - i +
+    j: each row begins one column earlier than the one before, so that in the flattened whole the
+    rows are T + T' - 1 apart.
     """
     n = scores.shape[-2]
-    apart = 2 * n - 1
+    apart = scores.shape[-1] - 1
     rows = scores.flatten(-2)[..., n - 1 : n - 1 + n * apart]
-    return rows.view(*rows.shape[:-1], n, apart)[..., :n]
+    return rows.view(*rows.shape[:-1], n, apart)[..., : apart + 1 - n]
 
 
 def frame_mask(mask: Tensor) -> Tensor:
@@ -181,8 +203,11 @@ def frame_mask(mask: Tensor) -> Tensor:
     return mask
 
 
-def _through(blocks: nn.ModuleList, x: Tensor, mask: Tensor | None) -> Tensor:
-    waves = distance_waves(x.shape[1], x.shape[2]).to(x)
+def _through(
+    blocks: nn.ModuleList, x: Tensor, mask: Tensor | None, window: Window | None
+) -> Tensor:
+    n_before = window.n_before(dim=2) if window else 0
+    waves = distance_waves(x.shape[1], x.shape[2], n_before).to(x)
     for block in blocks:
-        x = block(x, waves, mask)
+        x = block(x, waves, mask, window)
     return x

@@ -21,6 +21,7 @@ from nightingale.flow.encoder import (
     distance_waves,
 )
 from nightingale.flow.fast import Product, past, product_of
+from nightingale.flow.window import Window
 from nightingale.nn import tiles
 
 
@@ -37,14 +38,17 @@ class FastEncoder(nn.Module):
         self.up_blocks = nn.ModuleList(_Block(cast(EncoderBlock, b)) for b in slow.up_encoders)
         self.after_norm = slow.after_norm
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, *, n_ahead: int = 0, window: Window | None = None) -> Tensor:
+        """As `Encoder.forward`."""
+        assert n_ahead in (0, N_AHEAD)
         x = self.embed(x.bfloat16())
-        ahead = self.ahead(past(F.pad(x, (0, 0, 0, N_AHEAD)).bfloat16(), N_AHEAD + 1)[:, N_AHEAD:])
-        x = x + self.behind(past(F.leaky_relu(ahead)))
-        x = _through(self.blocks, x)
+        seen = F.pad(x, (0, 0, 0, N_AHEAD - n_ahead)).bfloat16()
+        ahead = self.ahead(past(seen, N_AHEAD + 1)[:, N_AHEAD:])
+        x = x[:, : x.shape[1] - n_ahead] + self.behind(past(F.leaky_relu(ahead), window=window))
+        x = _through(self.blocks, x, window)
         doubled = x.bfloat16().repeat_interleave(FRAMES_PER_TOKEN, dim=1)
-        x = self.up_embed(self.rise(past(doubled, 2 * FRAMES_PER_TOKEN + 1)))
-        return self.after_norm(_through(self.up_blocks, x))
+        x = self.up_embed(self.rise(past(doubled, 2 * FRAMES_PER_TOKEN + 1, window)))
+        return self.after_norm(_through(self.up_blocks, x, window))
 
 
 class _Entrance(nn.Module):
@@ -75,10 +79,14 @@ class _Block(nn.Module):
         self.u: Tensor
         self.v: Tensor
 
-    def forward(self, stream: Tensor, added: Tensor | None, waves: Tensor) -> Tensor:
+    def forward(
+        self, stream: Tensor, added: Tensor | None, waves: Tensor, window: Window | None
+    ) -> Tensor:
         """The stream, fp32, takes in what the last layer added; returns what this one adds."""
         qkv = self.qkv(tiles.add_norm(stream, added, self.norm_mha)).chunk(3, dim=-1)
         queries, keys, values = (self._heads(part) for part in qkv)  # (B, H, T, D/H)
+        if window is not None:
+            keys, values = window.reach(keys, values, dim=2)
         scale = queries.shape[-1] ** -0.5
         by_distance = (queries + self.v) @ self._heads(self.distances(waves)).mT
         scores = (queries + self.u) @ keys.mT + align_distances(by_distance)
@@ -90,9 +98,10 @@ class _Block(nn.Module):
         return x.view(*x.shape[:-1], self.n_heads, -1).transpose(-3, -2)
 
 
-def _through(blocks: nn.ModuleList, stream: Tensor) -> Tensor:
-    waves = distance_waves(stream.shape[1], stream.shape[2]).bfloat16()
+def _through(blocks: nn.ModuleList, stream: Tensor, window: Window | None) -> Tensor:
+    n_before = window.n_before(dim=2) if window else 0
+    waves = distance_waves(stream.shape[1], stream.shape[2], n_before).bfloat16()
     stream, added = stream.contiguous(), None
     for block in blocks:
-        added = block(stream, added, waves)
+        added = block(stream, added, waves, window)
     return stream if added is None else stream + added

@@ -59,6 +59,10 @@ class Window:
         self._n_tails += 1
         return joined
 
+    def n_before(self, dim: int) -> int:
+        """How many positions the next attention will find before its own, along `dim`."""
+        return sum(trace.keys[self._n_attentions].shape[dim] for trace in self._before)
+
     def reach(self, keys: Tensor, values: Tensor, dim: int) -> tuple[Tensor, Tensor]:
         """Keys and values of these frames, behind those of all before them along `dim`."""
         if self._left is not None:
