@@ -23,7 +23,6 @@ from training.tokenizer import FOLDER, TOKENS, UNSPOKEN, Taught, phonemes_of
 from training.work import work
 
 ALIGNED = work() / "aligned"
-LATER = "heart_more"  # spoken after the tokenizer was trained
 
 
 def spell(net: Taught, tokens: list[int]) -> NDArray[np.float32]:
@@ -74,17 +73,16 @@ def word_ends_by_voice() -> dict[str, dict[str, list[int]]]:
     return {path.stem: json.loads(path.read_text()) for path in sorted(ALIGNED.glob("*.json"))}
 
 
-def main() -> None:
+def main(only: str | None = None) -> None:
     """All voices that T3 learns from."""
     torch.set_num_threads(1)
     sizes = json.loads((FOLDER / "sizes.json").read_text())
     net = Taught(**sizes)
     load_mean(net, FOLDER)
-    known = [u for u in corpus.training_set() if u.voice != LATER]
-    phonemes = phonemes_of(known)
+    phonemes = phonemes_of(corpus.training_set())
     assert len(phonemes) == sizes["n_phonemes"], "the tokenizer was trained on other speech"
     number = {sound: 1 + i for i, sound in enumerate(phonemes)}
-    for voice in corpus.voices():
+    for voice in [only] if only else corpus.voices(more=True):
         if not bend.is_bent(voice) and (TOKENS / f"{voice}.json").is_file():
             typer.echo(align(net, number, voice))
 

@@ -25,6 +25,7 @@ from training.work import work
 CORPUS = work() / "corpus"
 FEATURES = work() / "features"
 HELD_OUT_VOICES = "af_sarah", "held_mix"
+MORE = "heart_more"  # the voice heart, saying what only T3 learns from: no features are kept of it
 MIN_TOKENS, MAX_TOKENS = 12, 300
 N_PITCHED = 2500  # utterances of a voice whose pitch is measured: enough for the vocoder
 
@@ -45,15 +46,17 @@ class Utterance:
         """(n_tokens * 960,) at 24 kHz"""
         file = np.memmap(CORPUS / f"{self.voice}.pcm", np.int16, "r")
         n = self.n_tokens * SAMPLES_PER_TOKEN
-        return file[self.start : self.start + n].astype(np.float32) / 32768
+        return file[self.start : self.start + n].astype(np.float32) / np.float32(32768)
 
     def speech(self) -> Tensor:
         """(n_tokens * 640,) at 16 kHz"""
         return resample(torch.from_numpy(self.samples()), 24_000, 16_000)
 
 
-def voices() -> list[str]:
-    return sorted(path.stem for path in CORPUS.glob("*.jsonl"))
+def voices(*, more: bool = False) -> list[str]:
+    """All that were spoken; with `more`, also what only T3 learns from."""
+    found = sorted(path.stem for path in CORPUS.glob("*.jsonl"))
+    return found if more else [voice for voice in found if voice != MORE]
 
 
 def read(voice: str) -> list[Utterance]:
@@ -72,9 +75,9 @@ def read(voice: str) -> list[Utterance]:
     return found
 
 
-def training_set(*kinds: Features) -> list[Utterance]:
+def training_set(*kinds: Features, more: bool = False) -> list[Utterance]:
     """What may be learned from, as far as it has these features: no held-out sentence or voice."""
-    known = [voice for voice in voices() if voice not in HELD_OUT_VOICES]
+    known = [voice for voice in voices(more=more) if voice not in HELD_OUT_VOICES]
     spoken = [u for voice in known for u in read(voice) if u.split == "train"]
     return [u for u in spoken if all(kind.has(u) for kind in kinds)]
 
@@ -144,7 +147,7 @@ def _flow_mel(utterance: Utterance) -> NDArray[np.float16]:
     return flow_mel(torch.from_numpy(utterance.samples())).numpy().astype(np.float16)
 
 
-def _token_mel(utterance: Utterance) -> NDArray[np.float16]:
+def make_token_mel(utterance: Utterance) -> NDArray[np.float16]:
     return token_log_mel(utterance.speech()).T.numpy().astype(np.float16)
 
 
@@ -158,7 +161,7 @@ def _pitch(utterance: Utterance) -> NDArray[np.float16]:
     return fine[1::2][: 2 * utterance.n_tokens, None].astype(np.float16)
 
 
-MAKERS = {"flow_mel": _flow_mel, "token_mel": _token_mel, "pitch": _pitch}
+MAKERS = {"flow_mel": _flow_mel, "token_mel": make_token_mel, "pitch": _pitch}
 
 
 def make(kind: str, voice: str, limit: int | None = None) -> Path:

@@ -21,6 +21,7 @@ import numpy as np
 from rich.console import Console
 
 from training.clips import BadClipError, Corpus, count_phonemes, tidy
+from training.corpus import MORE
 from training.texts import SEED, Text, read
 from training.work import work
 
@@ -152,7 +153,7 @@ def heart(texts: list[Text], root: Path, console: Console, name: str = "heart") 
 
 def more(_texts: list[Text], root: Path, console: Console) -> None:
     """The fast voice goes on: what only T3 learns from, under a name of its own."""
-    heart(read(root / "texts" / "more.jsonl"), root, console, "heart_more")
+    heart(read(root / "texts" / "more.jsonl"), root, console, MORE)
 
 
 def kokoro(texts: list[Text], root: Path, console: Console) -> None:

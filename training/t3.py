@@ -57,13 +57,13 @@ class Lessons:
         tokenizer = FledglingTokenizer(letters.FILE)
         self._by_voice: dict[str, list[Utterance]] = {}
         by_length: dict[int, list[tuple[Utterance, list[int]]]] = {}
-        for utterance in corpus.training_set():
+        for utterance in corpus.training_set(more=True):
             if bend.is_bent(utterance.voice):
                 continue  # reads too fast or too slowly
             if utterance.id in self._ends.get(utterance.voice, {}):
                 ids = tokenizer.encode(utterance.text)
                 by_length.setdefault(len(ids), []).append((utterance, ids))
-                self._by_voice.setdefault(utterance.voice, []).append(utterance)
+                self._by_voice.setdefault(_who(utterance), []).append(utterance)
         self._batches = [
             group[at : at + size]
             for length, rows in by_length.items()
@@ -93,8 +93,8 @@ class Lessons:
             wanted[row, : len(tokens) + 1] = speech[row, : len(tokens) + 1]
             ends = self._ends[utterance.voice][utterance.id]
             place[row] = torch.from_numpy(places(ids, ends, len(tokens), longest))
-            prompts.append(self._prompt(utterance.voice, n_prompt, random))
-            of_voice = self._vectors[utterance.voice]
+            prompts.append(self._prompt(_who(utterance), n_prompt, random))
+            of_voice = self._vectors[_who(utterance)]
             vectors.append(of_voice[random.integers(len(of_voice))])
         text = torch.tensor([ids for _, ids in rows])
         speaker = torch.from_numpy(np.stack(vectors)).float()
@@ -104,8 +104,12 @@ class Lessons:
         found: list[int] = []
         while len(found) < n_tokens:
             utterance = self._by_voice[voice][random.integers(len(self._by_voice[voice]))]
-            found += self._tokens[voice][utterance.id]
+            found += self._tokens[utterance.voice][utterance.id]
         return found[:n_tokens]
+
+
+def _who(utterance: Utterance) -> str:
+    return "heart" if utterance.voice == corpus.MORE else utterance.voice
 
 
 def places(ids: list[int], ends: list[int], n_tokens: int, n: int) -> NDArray[np.float64]:

@@ -142,15 +142,17 @@ def load() -> SpeechTokenizer:
 @torch.inference_mode()
 def tokenize(voice: str) -> Path:
     """The tokens of all utterances of a voice, kept as {id: tokens}."""
-    corpus.make("token_mel", voice)
-    corpus.make("flow_mel", voice)
     tokenizer, file = load(), TOKENS / f"{voice}.json"
+    if voice != corpus.MORE:
+        corpus.make("token_mel", voice)
+        corpus.make("flow_mel", voice)
     tokens = {}
     for utterance in corpus.read(voice):
-        if TOKEN_MEL.has(utterance):
-            mel = torch.from_numpy(TOKEN_MEL.of(utterance).astype(np.float32)).T[None]
-            levels = tokenizer.quantizer(tokenizer.encoder(mel))[0]
-            tokens[utterance.id] = tokens_of(levels).tolist()
+        kept = TOKEN_MEL.has(utterance)
+        frames = TOKEN_MEL.of(utterance) if kept else corpus.make_token_mel(utterance)
+        mel = torch.from_numpy(frames.astype(np.float32)).T[None]
+        levels = tokenizer.quantizer(tokenizer.encoder(mel))[0]
+        tokens[utterance.id] = tokens_of(levels).tolist()
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(tokens))
     return file
@@ -160,10 +162,10 @@ def tokens_by_voice() -> dict[str, dict[str, list[int]]]:
     return {path.stem: json.loads(path.read_text()) for path in sorted(TOKENS.glob("*.json"))}
 
 
-def tokenize_all() -> None:
+def tokenize_all(only: str | None = None) -> None:
     """Features and tokens of every voice."""
     torch.set_num_threads(1)
-    for voice in corpus.voices():
+    for voice in [only] if only else corpus.voices(more=True):
         typer.echo(tokenize(voice))
 
 
