@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 Losses = dict[str, Tensor]  # the first one is what is minimised
+MAX_LOST = 20  # steps in a row that could not be taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def train(
     mean = {name: tensor.detach().clone() for name, tensor in net.state_dict().items()}
     first = _resume(folder, net, optimizer, mean)
     until = None if minutes is None else time.monotonic() + 60 * minutes
-    step = first
+    step, n_lost = first, 0
     columns = "{task.description}", BarColumn(), "{task.completed}/{task.total}"
     with (
         Progress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[shown]}")) as bar,
@@ -68,6 +69,9 @@ def train(
             for group in optimizer.param_groups:
                 group["lr"] = plan.rate_at(step)
             values = _step(net, losses, plan, optimizer, step)
+            n_lost = 0 if values["norm"].isfinite() else n_lost + 1
+            if n_lost == MAX_LOST:
+                raise ArithmeticError(f"{n_lost} gradients in a row that are no numbers")
             _remember(mean, net, min(plan.average, (1 + step) / (10 + step)))
             if step % 20 == 0:
                 shown = {name: round(float(value), 4) for name, value in values.items()}
@@ -90,7 +94,7 @@ def hasten(blocks: Iterable[nn.Module]) -> None:
     """Compile blocks that take most of the time: a minute once, then 1.3 to 1.5 times as fast."""
     torch._dynamo.config.recompile_limit = 64
     for block in blocks:
-        block.forward = torch.compile(block.forward, dynamic=True)  # type: ignore[method-assign]
+        block.forward = torch.compile(block.forward, dynamic=True)
 
 
 def load_mean(net: nn.Module, folder: Path) -> nn.Module:
@@ -110,7 +114,7 @@ def _step(
     with torch.autocast("cpu", torch.bfloat16, enabled=plan.bf16):
         values = losses(step)
     optimizer.zero_grad(set_to_none=True)
-    next(iter(values.values())).backward()
+    torch.autograd.backward(next(iter(values.values())))
     norm = nn.utils.clip_grad_norm_(net.parameters(), plan.clip)
     if norm.isfinite():
         optimizer.step()

@@ -1,0 +1,56 @@
+"""The training loop goes on where it was, and does not hide that it learns nothing."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from training.loop import MAX_LOST, Losses, Plan, load_mean, train
+
+
+def lesson(net: nn.Linear, wrong: bool = False) -> Losses:
+    x = torch.randn(8, 3)
+    loss = (net(x) - x.sum(1, keepdim=True)).square().mean()
+    return {"loss": loss * float("nan") if wrong else loss}
+
+
+def run(folder: Path, n_steps: int, *, of: int = 60) -> nn.Linear:
+    torch.manual_seed(0)
+    net = nn.Linear(3, 1)
+    done = 0
+
+    def losses(_step: int) -> Losses:
+        nonlocal done
+        done += 1
+        if done > n_steps:
+            raise KeyboardInterrupt
+        return lesson(net)
+
+    plan = Plan(of, rate=0.05, warmup=5, every=20, average=0.9)
+    with contextlib.suppress(KeyboardInterrupt):
+        train(net, losses, plan, folder)
+    return net
+
+
+def test_a_run_that_was_cut_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
+    run(tmp_path / "whole", 60)
+    run(tmp_path / "cut", 45)
+    run(tmp_path / "cut", 60)
+    whole, cut = (load_mean(nn.Linear(3, 1), tmp_path / name) for name in ("whole", "cut"))
+    assert torch.allclose(whole.weight, cut.weight)  # type: ignore[arg-type]
+    assert (tmp_path / "whole" / "losses.png").is_file()
+
+
+def test_it_learns(tmp_path: Path) -> None:
+    net = load_mean(run(tmp_path, 60), tmp_path)
+    assert torch.allclose(net.weight, torch.ones(1, 3), atol=0.2)  # type: ignore[arg-type]
+
+
+def test_gradients_that_are_no_numbers_stop_it(tmp_path: Path) -> None:
+    net = nn.Linear(3, 1)
+    with pytest.raises(ArithmeticError, match=f"{MAX_LOST} gradients"):
+        train(net, lambda _step: lesson(net, wrong=True), Plan(100), tmp_path)
