@@ -77,7 +77,7 @@ def flow_pair(decoder: flow.Decoder, plan: Plan) -> Pair:
     ours.load_state_dict(state, assign=True)
     ours = hasten_flow(ours, choose("cpu"), plan)
     prompt, tokens = tiny_prompt(n_tokens=N_PROMPT), tiny_tokens(n_tokens=N_TOKENS)
-    memory = ours.remember(prompt) if plan.recording == "remembered" else None
+    passage = ours.begin(prompt) if plan.recording == "remembered" else None
     case = {
         "tokens": tokens,
         "prompt_tokens": prompt.tokens,
@@ -87,10 +87,10 @@ def flow_pair(decoder: flow.Decoder, plan: Plan) -> Pair:
     }
 
     def our_run() -> None:
-        if memory is None:
+        if passage is None:
             ours.render(tokens, prompt, 0)
         else:
-            ours.render_behind(tokens, prompt, memory, 0)
+            ours.render_window(tokens, prompt, passage, 0)
 
     def their_run() -> None:
         with torch.inference_mode():

@@ -81,7 +81,7 @@ def test_a_remembered_recording_serves_every_request_alike(release: Path, tmp_pa
     first, other, again = (engine.say(t, max_tokens=8).samples for t in (TEXT, "Yes.", TEXT))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
-    assert len(engine._memories) == 1
+    assert len(engine._passages) == 1
     fresh = Nightingale.load(release, home=tmp_path, device="cpu", watermark=False, plan=plan)
     assert np.array_equal(fresh.say(TEXT, max_tokens=8).samples, first)
     rendered = Nightingale.load(release, home=tmp_path, device="cpu", watermark=False)

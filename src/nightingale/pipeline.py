@@ -32,7 +32,7 @@ from nightingale.core import (
     Voice,
 )
 from nightingale.errors import SpeechError
-from nightingale.flow.window import Memory
+from nightingale.flow.window import Passage
 from nightingale.nn.shelf import Shelf
 from nightingale.settings import Settings
 from nightingale.t3.prefix import Prefixes
@@ -42,7 +42,7 @@ from nightingale.voice.examine import Report, examine
 
 Progress = Callable[[int], None]  # how many speech tokens there are so far
 
-_MAX_MEMORIES = 2**31  # bytes of remembered recordings
+_MAX_PASSAGES = 2**31  # bytes of recordings that were rendered
 _SILENCE = 4299  # a token that sounds like nothing: Turbo and Nano end with three of them
 
 
@@ -53,7 +53,7 @@ class Nightingale:
         self.parts = parts
         self.defaults = Options.of(parts.model.family)
         self._prefixes = Prefixes(parts.t3.prefix)
-        self._memories: Shelf[Memory] = Shelf(_MAX_MEMORIES)
+        self._passages: Shelf[Passage] = Shelf(_MAX_PASSAGES)
         self._lock = threading.Lock()
 
     @classmethod
@@ -136,8 +136,8 @@ class Nightingale:
         if self.parts.plan.recording == "rendered":
             return flow.render(codes, prompt, seed)
         content = (prompt.tokens, prompt.mel, prompt.xvector)
-        memory = self._memories.get(content, lambda: flow.remember(prompt))
-        return flow.render_behind(codes, prompt, memory, seed)
+        passage = self._passages.get(content, lambda: flow.begin(prompt))
+        return flow.render_window(codes, prompt, passage, seed)[0]
 
     def _trim(self, samples: Tensor, n_codes: int) -> Tensor:
         """Multilingual's last token is an artefact: its sound is cut off."""

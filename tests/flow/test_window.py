@@ -110,23 +110,41 @@ def test_tokens_are_encoded_in_windows_as_in_the_whole_with_a_mask(flow: Flow) -
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
-def test_a_remembered_voice_is_heard_and_suits_every_request(decoder: Decoder) -> None:
-    flow, prompt = small_flow(decoder), tiny_prompt(n_tokens=12)
-    memory = flow.remember(prompt)
-    assert memory.n_bytes > 0
-    assert len(memory.steps) == flow.config.schedule.n_steps
-    tokens = tiny_tokens(n_tokens=9)
-    one, again = (flow.render_behind(tokens, prompt, memory, 3) for _ in range(2))
+def test_a_rendered_recording_is_heard_and_suits_every_request(decoder: Decoder) -> None:
+    flow, prompt, tokens = small_flow(decoder), tiny_prompt(n_tokens=12), tiny_tokens(n_tokens=9)
+    passage = flow.begin(prompt)
+    assert passage.n_bytes > 0
+    assert len(passage.rendered[0].steps) == flow.config.schedule.n_steps
+    one, again = (flow.render_window(tokens, prompt, passage, 3)[0] for _ in range(2))
     assert one.shape == (80, 18)
     assert torch.equal(one, again)
-    other = flow.remember(tiny_prompt(seed=4, n_tokens=12))
-    assert (one - flow.render_behind(tokens, prompt, other, 3)).abs().max() > 0.01
-    assert (one - flow.render_behind(tokens, prompt, memory, 4)).abs().max() > 0.01
+    other = flow.begin(tiny_prompt(seed=4, n_tokens=12))
+    assert (one - flow.render_window(tokens, prompt, other, 3)[0]).abs().max() > 0.01
+    assert (one - flow.render_window(tokens, prompt, passage, 4)[0]).abs().max() > 0.01
 
 
-def test_a_voice_of_an_odd_length_is_remembered() -> None:
+def test_a_recording_of_an_odd_length_is_rendered() -> None:
     flow, prompt = small_flow("meanflow"), tiny_prompt(n_tokens=7, odd=True)
-    assert flow.render_behind(tiny_tokens(), prompt, flow.remember(prompt), 0).shape == (80, 18)
+    mel, _ = flow.render_window(tiny_tokens(), prompt, flow.begin(prompt), 0)
+    assert mel.shape == (80, 18)
+
+
+def test_an_utterance_in_windows_can_be_gone_on_from_anywhere(flow: Flow) -> None:
+    """Twice from the same place gives the same; what is out of sight is let go."""
+    prompt, tokens = tiny_prompt(n_tokens=12), tiny_tokens(n_tokens=40)
+    passage, parts, places = flow.begin(prompt), [], []
+    for start, end in itertools.pairwise((0, 6, 14, 24, 40)):
+        places.append((start, end, passage))
+        ahead = 3 if end < 40 else 0
+        window = tokens[start : end + ahead]
+        mel, passage = flow.render_window(window, prompt, passage, 5, n_ahead=ahead)
+        parts.append(mel)
+    assert passage.n_frames == 80
+    assert len(passage.rendered) == 3  # the recording and the last two
+    start, end, place = places[2]
+    again, _ = flow.render_window(tokens[start : end + 3], prompt, place, 5, n_ahead=3)
+    assert torch.equal(again, parts[2])
+    assert torch.cat(parts, dim=1).shape == (80, 80)
 
 
 def test_a_window_hands_on_what_came_before() -> None:

@@ -6,8 +6,8 @@ released files behind `flow.`. Knows nothing of text, files or samples.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, cast
 
 import torch
@@ -19,7 +19,7 @@ from nightingale.errors import OptionError
 from nightingale.flow.encoder import Encoder, EncoderConfig
 from nightingale.flow.estimator import Estimator, EstimatorConfig
 from nightingale.flow.solver import MEANFLOW, STANDARD, Schedule, solve, solve_behind
-from nightingale.flow.window import Memory
+from nightingale.flow.window import Memory, Passage, Trace, Window
 from nightingale.nn.noise import Purpose, normal
 from nightingale.nn.steady import Linear
 
@@ -50,8 +50,6 @@ CONFIGS: dict[Decoder, FlowConfig] = {
     "standard": FlowConfig(),
     "meanflow": FlowConfig(estimator=EstimatorConfig(meanflow=True)),
 }
-
-_NO_MEL = torch.empty(0, 80)
 
 # In the released files, but without influence: see `encoder.RelativeAttention`.
 DEAD_TENSORS = ("encoder.*.self_attn.linear_k.bias",)
@@ -99,37 +97,57 @@ class Flow(nn.Module):
         return mel[n_prompt:].T.contiguous()
 
     @torch.inference_mode()
-    def remember(self, prompt: FlowPrompt, schedule: Schedule | None = None) -> Memory:
-        """Render a voice's recording alone, once: what `render_behind` needs of it.
+    def begin(self, prompt: FlowPrompt) -> Passage:
+        """Render a voice's recording alone: what every utterance in this voice goes on from.
 
-        Its noise is always the same, so that what is remembered suits every request.
+        Its noise is always the same, so that it can be kept.
         """
-        n_tokens, n_mel = len(prompt.tokens), self.config.estimator.n_mel
-        n_frames = FRAMES_PER_TOKEN * n_tokens
-        mu = self.encode(prompt.tokens, replace(prompt, tokens=prompt.tokens[:0], mel=_NO_MEL))
-        cond = prompt.mel[:n_frames].to(mu)
-        noise = normal(0, Purpose.PROMPT_FRAMES, 0, n_frames, n_mel)
-        return solve_behind(
-            self.estimator, mu, self.speaker(prompt), cond, noise, self._schedule(schedule), ()
-        )[1]
+        self._check(prompt.tokens, prompt)
+        trace = Trace()
+        mu = self._mu(prompt.tokens, 0, Window((), trace))
+        noise = normal(0, Purpose.PROMPT_FRAMES, 0, *mu.shape)
+        cond = prompt.mel[: len(mu)].to(mu)
+        _, memory = self._solve_behind(mu, prompt, cond, noise, ())
+        return Passage((trace,), (memory,))
 
     @torch.inference_mode()
-    def render_behind(
-        self, tokens: Tensor, prompt: FlowPrompt, memory: Memory, seed: int
-    ) -> Tensor:
-        """The utterance behind a recording that is remembered: (N,) -> (80, 2 N).
+    def render_window(
+        self,
+        tokens: Tensor,
+        prompt: FlowPrompt,
+        passage: Passage,
+        seed: int,
+        *,
+        n_ahead: int = 0,
+        n_kept: int = 2,
+    ) -> tuple[Tensor, Passage]:
+        """The next window of an utterance: (N,) -> (80, 2 N), and where that leads.
 
-        The recording does not see what follows it: that is what makes this differ from `render`.
+        A window sees the recording, the last `n_kept` windows and itself; nothing sees what comes
+        later, but for the three tokens `n_ahead` at its end, which are looked at and not rendered.
         """
-        n_prompt = FRAMES_PER_TOKEN * len(prompt.tokens)
-        mu = self.encode(tokens, prompt)[n_prompt:]
-        noise = normal(seed, Purpose.FRAMES, 0, *mu.shape)
-        schedule = self._schedule(None)
-        mel, _ = solve_behind(
-            self.estimator, mu, self.speaker(prompt), torch.zeros_like(mu), noise, schedule,
-            [memory],
-        )  # fmt: skip
-        return mel.T.contiguous()
+        self._check(tokens, prompt)
+        trace = Trace()
+        mu = self._mu(tokens, n_ahead, Window(passage.encoded, trace))
+        noise = normal(seed, Purpose.FRAMES, passage.n_frames, *mu.shape)
+        before = passage.rendered
+        mel, memory = self._solve_behind(mu, prompt, torch.zeros_like(mu), noise, before)
+        return mel.T.contiguous(), passage.followed_by(trace, memory, len(mu), n_kept)
+
+    def _mu(self, tokens: Tensor, n_ahead: int, window: Window) -> Tensor:
+        embedded = self.input_embedding(tokens.to(self.input_embedding.weight.device))[None]
+        return self.encoder_proj(self.encoder(embedded, n_ahead=n_ahead, window=window))[0]
+
+    def _solve_behind(
+        self,
+        mu: Tensor,
+        prompt: FlowPrompt,
+        cond: Tensor,
+        noise: Tensor,
+        before: Sequence[Memory],
+    ) -> tuple[Tensor, Memory]:
+        speaker, schedule = self.speaker(prompt), self.config.schedule
+        return solve_behind(self.estimator, mu, speaker, cond, noise, schedule, before)
 
     def _schedule(self, wanted: Schedule | None) -> Schedule:
         return wanted or self.config.schedule

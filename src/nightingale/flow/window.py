@@ -40,6 +40,32 @@ class Memory:
         return self.known.n_bytes + sum(trace.n_bytes for trace in self.steps)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Passage:
+    """Where the rendering of an utterance stands: what its windows so far left for the next.
+
+    The first of each is the voice's recording. Handed along, never changed: a passage can be kept,
+    and gone on from more than once.
+    """
+
+    encoded: tuple[Trace, ...]
+    rendered: tuple[Memory, ...]
+    n_frames: int = 0  # of the utterance, so far
+
+    @property
+    def n_bytes(self) -> int:
+        rendered = sum(memory.n_bytes for memory in self.rendered)
+        return rendered + sum(trace.n_bytes for trace in self.encoded)
+
+    def followed_by(self, trace: Trace, memory: Memory, n_frames: int, n_kept: int) -> Passage:
+        """One window further; besides the recording, only the last `n_kept` stay in sight."""
+        encoded = (*self.encoded[1:], trace)[-n_kept:]
+        rendered = (*self.rendered[1:], memory)[-n_kept:]
+        return Passage(
+            (self.encoded[0], *encoded), (self.rendered[0], *rendered), self.n_frames + n_frames
+        )
+
+
 class Window:
     """One pass over frames that follow others; without any before them, they are the first."""
 
