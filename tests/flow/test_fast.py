@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from nightingale.flow.fast import FastEstimator, past
+from nightingale.flow.fast import FastEstimator
 from nightingale.flow.fast_encoder import FastEncoder
 from nightingale.flow.model import Decoder, Flow
 from nightingale.nn import tiles
@@ -27,18 +27,6 @@ def fast(slow: Flow) -> Flow:
     slow.decoder["estimator"] = FastEstimator(slow.estimator)
     slow.encoder = FastEncoder(slow.encoder)  # type: ignore[assignment]
     return slow
-
-
-def test_frames_stand_side_by_side() -> None:
-    x = torch.arange(8.0).view(1, 4, 2)
-    assert past(x).tolist() == [
-        [
-            [0, 0, 0, 0, 0, 1],
-            [0, 0, 0, 1, 2, 3],
-            [0, 1, 2, 3, 4, 5],
-            [2, 3, 4, 5, 6, 7],
-        ]
-    ]
 
 
 @pytest.mark.skipif(not tiles.are_here(), reason="this processor has no matrix tiles")

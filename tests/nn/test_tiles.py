@@ -82,14 +82,6 @@ def test_norm_and_mish(norm: nn.LayerNorm) -> None:
     assert error(added, exact + around) < 0.0005
 
 
-def test_curves_hold_far_out() -> None:
-    x = torch.cat((torch.linspace(-12, 12, 480), torch.tensor([-90.0, 90.0] * 8)))
-    near = tiles.gelu_(x.bfloat16())
-    exact = F.gelu(x.bfloat16().double())
-    assert (near.double() - exact).abs().max() / 90 < 0.004
-    assert ((near.double() - exact).abs() <= 0.004 * exact.abs() + 2e-4).all()
-
-
 def test_threads_leave_no_trace(norm: nn.LayerNorm) -> None:
     before = torch.get_num_threads()
     made: list[list[Tensor]] = []
@@ -104,7 +96,6 @@ def test_threads_leave_no_trace(norm: nn.LayerNorm) -> None:
                     tiles.attend(queries, keys, values, 1),
                     tiles.add_norm(stream, None, norm),
                     tiles.norm_mish(stream.bfloat16(), norm),
-                    tiles.gelu_(x.clone()),
                 ]
             )
     finally:

@@ -1,7 +1,7 @@
 """The estimator in bfloat16 on processors with matrix tiles: the fast twin of `Estimator`.
 
-The same weights and the same interface. Convolutions are products over three frames side by side;
-what the layers add to (the stream, and x itself) stays in fp32.
+The same weights and the same interface. What the layers add to (the stream, and x itself) stays in
+fp32.
 """
 
 from __future__ import annotations
@@ -16,33 +16,30 @@ from nightingale.flow.conv import convolve_past
 from nightingale.flow.estimator import Context, Estimator, Transformer, Unit, time_shifts
 from nightingale.flow.window import Window
 from nightingale.nn import tiles
+from nightingale.nn.convolution import Convolution
 from nightingale.nn.steady import linear
 
 
 class Product(nn.Module):
-    """A linear layer or a causal convolution, as one matrix in bfloat16, laid out for the tiles."""
+    """A linear layer or a convolution, bfloat16 in and out; channels that are no whole tiles are
+    made so on the way in, and cut on the way out."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, *, bends: bool = False) -> None:
         super().__init__()
-        if weight.dim() == 3:  # (D', D, n) -> (D', n * D): frames side by side
-            weight = weight.permute(0, 2, 1).flatten(1)
-        self._weight = tiles.lay_out(weight.detach().bfloat16().contiguous())
-        self._bias = None if bias is None else bias.detach().bfloat16()
-
-    @property
-    def n_bytes(self) -> int:
-        """What its weights take; they are not in the state, because nobody else can read them."""
-        return 2 * self._weight.numel()
+        self._n_out, self._bends = weight.shape[0], bends
+        self.conv = Convolution(weight if weight.dim() == 3 else weight[..., None], bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return tiles.multiply(x, self._weight, self._bias)
+        """(B, T + taps - 1, D) -> (B, T, D'), then through gelu if it bends."""
+        missing = self.conv.n_in - x.shape[-1]
+        x = F.pad(x, (0, missing)) if missing else x.contiguous()
+        out = self.conv(x, narrow=True, bends=self._bends)
+        return out if self._n_out == self.conv.n_out else out[..., : self._n_out].contiguous()
 
 
 def past(x: Tensor, n: int = 3, window: Window | None = None) -> Tensor:
-    """(B, M, D) -> (B, M, n * D): each frame behind the n - 1 before it."""
-    n_rows, n_frames, width = x.shape
-    padded = window.past(x, n - 1) if window else F.pad(x, (0, 0, n - 1, 0))
-    return padded.as_strided((n_rows, n_frames, n * width), (padded.stride(0), padded.stride(1), 1))
+    """(B, M, D) -> (B, n - 1 + M, D): behind the frames before it, for a product of n taps."""
+    return window.past(x, n - 1) if window else F.pad(x, (0, 0, n - 1, 0))
 
 
 class FastEstimator(nn.Module):
@@ -149,7 +146,7 @@ class _Transformer(nn.Module):
         self.norm1, self.norm3 = slow.norm1, slow.norm3
         self.qkv = Product(torch.cat([part.weight for part in parts]), None)
         self.out = product_of(attention.to_out[0])
-        self.rise, self.fall = product_of(ff.rise), product_of(ff.fall)
+        self.rise, self.fall = product_of(ff.rise, bends=True), product_of(ff.fall)
 
     def forward(self, stream: Tensor, added: Tensor | None, window: Window | None) -> Tensor:
         """The stream, fp32, takes in what the last layer added; returns what this one adds."""
@@ -157,10 +154,10 @@ class _Transformer(nn.Module):
         if window is not None:
             keys, values = window.reach(keys, values, dim=1)
         added = self.out(tiles.attend(queries, keys, values, self.n_heads))
-        return self.fall(tiles.gelu_(self.rise(tiles.add_norm(stream, added, self.norm3))))
+        return self.fall(self.rise(tiles.add_norm(stream, added, self.norm3)))
 
 
-def product_of(slow: nn.Module) -> Product:
+def product_of(slow: nn.Module, *, bends: bool = False) -> Product:
     """A linear layer or a convolution."""
     layer = cast(nn.Linear, slow)
-    return Product(layer.weight, layer.bias)
+    return Product(layer.weight, layer.bias, bends=bends)

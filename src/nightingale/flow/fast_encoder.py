@@ -43,7 +43,7 @@ class FastEncoder(nn.Module):
         assert n_ahead in (0, N_AHEAD)
         x = self.embed(x.bfloat16())
         seen = F.pad(x, (0, 0, 0, N_AHEAD - n_ahead)).bfloat16()
-        ahead = self.ahead(past(seen, N_AHEAD + 1)[:, N_AHEAD:])
+        ahead = self.ahead(seen)
         x = x[:, : x.shape[1] - n_ahead] + self.behind(past(F.leaky_relu(ahead), window=window))
         x = _through(self.blocks, x, window)
         doubled = x.bfloat16().repeat_interleave(FRAMES_PER_TOKEN, dim=1)

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from nightingale.audio.clip import Audio
 from nightingale.core import Options
-from nightingale.flow.fast import Product
 from nightingale.measure.quality import Clip, Judge, Report
 from nightingale.pipeline import Nightingale
 from nightingale.t3.model import Utterance
@@ -186,9 +185,7 @@ def _log_spectrum_db(samples: Tensor) -> Tensor:
 def weights_mb(engine: Nightingale) -> float:
     """What speaking keeps in memory, without what requests add."""
     parts = (engine.parts.t3, engine.parts.flow, engine.parts.vocoder)
-    n_bytes = sum(t.nbytes for part in parts for t in part.state_dict().values())
-    apart = [m for part in parts for m in part.modules() if isinstance(m, Product)]
-    return (n_bytes + sum(module.n_bytes for module in apart)) / 1e6
+    return sum(t.nbytes for part in parts for t in part.state_dict().values()) / 1e6
 
 
 def _mean(values: Iterable[float]) -> float:

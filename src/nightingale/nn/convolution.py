@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from nightingale.nn import native
 
 PART = 32  # channels come in multiples of this
-ROOM = 32  # rows behind the frames that tiles may read
 
 
 def whole(n_channels: int) -> int:
@@ -22,16 +21,20 @@ def whole(n_channels: int) -> int:
 
 
 class Convolution(nn.Module):
-    """(T + taps - 1 and some room, D) in bfloat16 -> (T, D') in fp32"""
+    """(T + reach, D) or (B, T + reach, D) in bfloat16 -> (T, D') or (B, T, D')
 
-    def __init__(self, weight: Tensor, bias: Tensor, dilation: int = 1) -> None:
+    A linear layer is one of a single tap.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, dilation: int = 1) -> None:
         super().__init__()
         n_out, n_in, self._n_taps = weight.shape
         self.n_in, self.n_out, self._dilation = whole(n_in), whole(n_out), dilation
         grown = F.pad(weight.detach(), (0, 0, 0, self.n_in - n_in, 0, self.n_out - n_out))
         tiled = grown.view(self.n_out // 16, 16, self.n_in // PART, PART // 2, 2, self._n_taps)
         self.register_buffer("weights", tiled.permute(0, 5, 2, 3, 1, 4).bfloat16().contiguous())
-        self.register_buffer("bias", F.pad(bias.detach().float(), (0, self.n_out - n_out)))
+        shift = torch.zeros(n_out) if bias is None else bias.detach().float()
+        self.register_buffer("bias", F.pad(shift, (0, self.n_out - n_out)))
         self.weights: Tensor
         self.bias: Tensor
 
@@ -40,29 +43,38 @@ class Convolution(nn.Module):
         """How many frames more than it gives it reads."""
         return (self._n_taps - 1) * self._dilation
 
-    def forward(self, x: Tensor, around: Tensor | None = None) -> Tensor:
-        """`around`, (T, D') in fp32, is added."""
-        n = len(x) - self.reach - ROOM
-        assert x.shape[1] == self.n_in
+    def forward(
+        self, x: Tensor, around: Tensor | None = None, *, narrow: bool = False, bends: bool = False
+    ) -> Tensor:
+        """`around`, as wide as the result and in fp32, is added; `bends`: then through gelu.
+
+        The result is fp32, or bfloat16 if it is to be `narrow`.
+        """
+        *rows, n_seen, n_in = x.shape
+        assert n_in == self.n_in
         assert x.is_contiguous()
         assert x.dtype == torch.bfloat16
-        out = torch.empty(n, self.n_out)
+        n = n_seen - self.reach
+        dtype = torch.bfloat16 if narrow else torch.float32
+        out = torch.empty(*rows, n, self.n_out, dtype=dtype)
         library = native.tiles()
         assert library is not None
         described = native.Convolution(
             self.weights.data_ptr(), self.bias.data_ptr(), self.n_in, self.n_out, self._n_taps,
             self._dilation,
         )  # fmt: skip
-        library.nightingale_convolve(
-            described, x.data_ptr(), n, None if around is None else around.data_ptr(),
-            out.data_ptr(), torch.get_num_threads(),
+        passage = native.Passage(
+            x.data_ptr(), None if around is None else around.data_ptr(),
+            None if narrow else out.data_ptr(), out.data_ptr() if narrow else None,
+            rows[0] if rows else 1, n, bends,
         )  # fmt: skip
+        library.nightingale_convolve(described, passage, torch.get_num_threads())
         return out
 
 
 def between_zeros(x: Tensor, reach: int, n_channels: int) -> Tensor:
-    """(T, D) -> bfloat16, for a convolution: half of its reach on either side, and room."""
-    out = torch.zeros(len(x) + reach + ROOM, n_channels, dtype=torch.bfloat16)
+    """(T, D) -> bfloat16, for a convolution: half of its reach on either side."""
+    out = torch.zeros(len(x) + reach, n_channels, dtype=torch.bfloat16)
     out[reach // 2 : reach // 2 + len(x), : x.shape[1]] = x
     return out
 
@@ -80,11 +92,11 @@ class Snake(nn.Module):
 
     def forward(self, x: Tensor, reach: int) -> Tensor:
         n, width = x.shape
-        out = torch.empty(n + reach + ROOM, width, dtype=torch.bfloat16)
+        out = torch.empty(n + reach, width, dtype=torch.bfloat16)
         library = native.tiles()
         assert library is not None
         library.nightingale_snake(
             x.data_ptr(), self.pace.data_ptr(), self.inverse.data_ptr(), n, width,
-            reach // 2, reach - reach // 2 + ROOM, out.data_ptr(), torch.get_num_threads(),
+            reach // 2, reach - reach // 2, out.data_ptr(), torch.get_num_threads(),
         )  # fmt: skip
         return out

@@ -1,7 +1,7 @@
-"""Products, and what stands between them, in bfloat16 for processors with matrix tiles.
+"""What stands between products, in bfloat16 for processors with matrix tiles: attention, norms.
 
-Attention, norms and curves are compiled code, because torch's are several times slower there. Its
-products are not: those stay torch's. Rows in, rows out; knows nothing of stages.
+Compiled code, because torch's own are several times slower there, and because the bits of what its
+libraries compute depend on the number of threads. Rows in, rows out; knows nothing of stages.
 """
 
 from __future__ import annotations
@@ -19,16 +19,6 @@ D_HEADS = (32, 64)
 def are_here() -> bool:
     """Whether this processor has tiles and the code for them was compiled."""
     return native.tiles() is not None
-
-
-def lay_out(weight: Tensor) -> Tensor:
-    """(D', D) as `multiply` reads it best: what torch's products would else do each time."""
-    return torch.ops.mkldnn._reorder_linear_weight(weight)
-
-
-def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """(..., D) by what `lay_out` made of (D', D) -> (..., D')"""
-    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor, n_heads: int) -> Tensor:
@@ -79,12 +69,6 @@ def norm_mish_around(h: Tensor, norm: nn.LayerNorm, around: Tensor) -> Tensor:
         torch.get_num_threads(),
     )  # fmt: skip
     return out
-
-
-def gelu_(x: Tensor) -> Tensor:
-    """In place, bfloat16."""
-    _library().nightingale_gelu(x.data_ptr(), x.numel(), torch.get_num_threads())
-    return x
 
 
 def _apart(x: Tensor) -> int:

@@ -80,6 +80,13 @@ class Convolution(Structure):
     )
 
 
+class Passage(Structure):
+    _fields_ = (
+        *((name, c_void_p) for name in ("x", "around", "wide", "narrow")),
+        *((name, c_int32) for name in ("n_rows", "n", "bends")),
+    )
+
+
 class Norm(Structure):
     _fields_ = (("weight", c_void_p), ("bias", c_void_p), ("width", c_int32), ("eps", c_float))
 
@@ -106,12 +113,9 @@ def tiles() -> ctypes.CDLL | None:
     found.nightingale_norm_mish.argtypes = (
         c_void_p, POINTER(Norm), c_void_p, c_void_p, c_int32, c_void_p, c_void_p, c_int32,
     )  # fmt: skip
-    found.nightingale_gelu.argtypes = (c_void_p, c_int64, c_int32)
-    found.nightingale_convolve.argtypes = (
-        POINTER(Convolution), c_void_p, c_int32, c_void_p, c_void_p, c_int32,
-    )  # fmt: skip
+    found.nightingale_convolve.argtypes = (POINTER(Convolution), POINTER(Passage), c_int32)
     found.nightingale_snake.argtypes = (*(c_void_p,) * 3, *(c_int32,) * 4, c_void_p, c_int32)
-    names = ("attend", "add_norm", "norm_mish", "gelu", "convolve", "snake")
+    names = ("attend", "add_norm", "norm_mish", "convolve", "snake")
     for name in names:
         getattr(found, f"nightingale_{name}").restype = None
     return found

@@ -42,27 +42,51 @@ static inline void sum_block(const Convolution *c, const uint16_t *x, int out, f
   _tile_stored(3, sums + TILE * 32 + TILE, 128);
 }
 
-// x: (n_padded, n_in), n_padded at least n + (n_taps - 1) * dilation, and 32 rows of room behind it, whatever they
-// hold. out: (n, n_out) = bias + sums, plus `around` where it is given.
-void nightingale_convolve(const Convolution *c, const uint16_t *x, int n, const float *around, float *out, int n_threads) {
+typedef struct {
+  const uint16_t *x;   // (n_rows, n + (n_taps - 1) * dilation, n_in)
+  const float *around; // (n_rows, n, n_out), added, or none
+  float *wide;         // where sums go, (n_rows, n, n_out): either here ...
+  uint16_t *narrow;    // ... or here, in bfloat16
+  int32_t n_rows, n;
+  int32_t bends;       // through gelu
+} Passage;
+
+static void finish_block(const Convolution *c, const Passage *p, const float *sums, int64_t first, int n_here, int out) {
+  for (int i = 0; i < n_here; i++)
+    for (int j = 0; j < 32; j += 16) {
+      const int64_t at = (first + i) * c->n_out + out + j;
+      __m512 y = _mm512_add_ps(_mm512_load_ps(sums + i * 32 + j), _mm512_loadu_ps(c->bias + out + j));
+      if (p->around) y = _mm512_add_ps(y, _mm512_loadu_ps(p->around + at));
+      if (p->bends) y = gelu(y);
+      if (p->wide) _mm512_storeu_ps(p->wide + at, y);
+      else store_bf16(p->narrow + at, y);
+    }
+}
+
+void nightingale_convolve(const Convolution *c, const Passage *p, int n_threads) {
+  const int reach = (c->n_taps - 1) * c->dilation, n_blocks = (p->n + FRAMES - 1) / FRAMES;
+  const int64_t n_seen = p->n + reach;
 #pragma omp parallel num_threads(n_threads)
   {
     configure_tiles();
     float sums[32 * 32] __attribute__((aligned(64)));
+    uint16_t last[(32 + reach) * c->n_in]; // the last frames of a row: tiles read behind them
 #pragma omp for schedule(dynamic, 1)
-    for (int block = 0; block < (n + FRAMES - 1) / FRAMES; block++)
-      for (int o = 0; o < c->n_out; o += 32)
-        for (int t = block * FRAMES; t < (block + 1) * FRAMES && t < n; t += 32) {
-          sum_block(c, x + (int64_t)t * c->n_in, o, sums);
-          for (int i = 0; i < 32 && t + i < n; i++) {
-            const int64_t at = (int64_t)(t + i) * c->n_out + o;
-            for (int j = 0; j < 32; j += 16) {
-              __m512 y = _mm512_add_ps(_mm512_load_ps(sums + i * 32 + j), _mm512_loadu_ps(c->bias + o + j));
-              if (around) y = _mm512_add_ps(y, _mm512_loadu_ps(around + at + j));
-              _mm512_storeu_ps(out + at + j, y);
-            }
+    for (int unit = 0; unit < p->n_rows * n_blocks; unit++) {
+      const int row = unit / n_blocks, begin = unit % n_blocks * FRAMES;
+      const uint16_t *x = p->x + row * n_seen * c->n_in;
+      for (int out = 0; out < c->n_out; out += 32)
+        for (int t = begin; t < begin + FRAMES && t < p->n; t += 32) {
+          const int n_here = p->n - t < 32 ? p->n - t : 32;
+          const uint16_t *from = x + (int64_t)t * c->n_in;
+          if (n_here < 32) {
+            if (out == 0) memcpy(last, from, (size_t)(n_here + reach) * c->n_in * sizeof *last);
+            from = last;
           }
+          sum_block(c, from, out, sums);
+          finish_block(c, p, sums, (int64_t)row * p->n + t, n_here, out);
         }
+    }
     _tile_release();
   }
 }

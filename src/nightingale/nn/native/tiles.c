@@ -71,15 +71,6 @@ static void pack_values(const uint16_t *values, int d, int64_t stride, int n, ui
     }
 }
 
-static inline __m512 exp2_roughly(__m512 x) { // relative error 1e-4: what becomes of it is bfloat16
-  __m512 whole = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  __m512 rest = _mm512_sub_ps(x, whole), sum = _mm512_set1_ps(0.05550411f);
-  sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(0.24022651f));
-  sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(0.69314718f));
-  sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(1.0f));
-  return _mm512_scalef_ps(sum, whole);
-}
-
 // exp of scores times `scale` less the largest of them, zeros behind n; returns the sum
 static float soften(const float *scores, float scale, int n, int n_padded, uint16_t *to) {
   const __m512 factor = _mm512_set1_ps(scale * LOG2_E);
@@ -291,25 +282,5 @@ void nightingale_norm_mish(const uint16_t *h, const Norm *norm, const float *shi
       if (wide) _mm512_storeu_ps(wide + at + i, y);
       else store_bf16(out + at + i, y);
     }
-  }
-}
-
-// x = gelu(x), n numbers, a multiple of 16
-void nightingale_gelu(uint16_t *x, int64_t n, int n_threads) {
-#pragma omp parallel for schedule(static) num_threads(n_threads)
-  for (int64_t i = 0; i < n; i += 16) {
-    // erf as in Abramowitz and Stegun 7.1.26, of |x| / sqrt(2)
-    __m512 v = load_bf16(x + i), a = _mm512_mul_ps(_mm512_abs_ps(v), _mm512_set1_ps(0.70710678f));
-    __m512 one = _mm512_set1_ps(1), t = _mm512_div_ps(one, _mm512_fmadd_ps(_mm512_set1_ps(0.3275911f), a, one));
-    __m512 sum = _mm512_set1_ps(1.061405429f);
-    sum = _mm512_fmadd_ps(sum, t, _mm512_set1_ps(-1.453152027f));
-    sum = _mm512_fmadd_ps(sum, t, _mm512_set1_ps(1.421413741f));
-    sum = _mm512_fmadd_ps(sum, t, _mm512_set1_ps(-0.284496736f));
-    sum = _mm512_fmadd_ps(sum, t, _mm512_set1_ps(0.254829592f));
-    __m512 decay = exp2_roughly(_mm512_mul_ps(_mm512_mul_ps(a, a), _mm512_set1_ps(-LOG2_E)));
-    __m512 tail = _mm512_mul_ps(_mm512_mul_ps(_mm512_mul_ps(sum, t), decay), _mm512_set1_ps(0.5f));
-    __mmask16 negative = _mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_LT_OQ);
-    __m512 share = _mm512_mask_mov_ps(_mm512_sub_ps(one, tail), negative, tail);
-    store_bf16(x + i, _mm512_mul_ps(v, share));
   }
 }

@@ -28,3 +28,26 @@ static inline void configure_tiles(void) {
   for (int i = 0; i < 8; i++) config.n_bytes[i] = 64, config.n_rows[i] = TILE;
   _tile_loadconfig(&config);
 }
+
+static inline __m512 exp2_roughly(__m512 x) { // relative error 1e-4: what becomes of it is bfloat16
+  __m512 whole = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  __m512 rest = _mm512_sub_ps(x, whole), sum = _mm512_set1_ps(0.05550411f);
+  sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(0.24022651f));
+  sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(0.69314718f));
+  sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(1.0f));
+  return _mm512_scalef_ps(sum, whole);
+}
+
+static inline __m512 gelu(__m512 x) { // x / 2 (1 + erf(x / sqrt(2))); erf as in Abramowitz and Stegun 7.1.26
+  __m512 one = _mm512_set1_ps(1), a = _mm512_mul_ps(_mm512_abs_ps(x), _mm512_set1_ps(0.70710678f));
+  __m512 t = _mm512_div_ps(one, _mm512_fmadd_ps(_mm512_set1_ps(0.3275911f), a, one));
+  __m512 sum = _mm512_set1_ps(1.061405429f);
+  sum = _mm512_fmadd_ps(sum, t, _mm512_set1_ps(-1.453152027f));
+  sum = _mm512_fmadd_ps(sum, t, _mm512_set1_ps(1.421413741f));
+  sum = _mm512_fmadd_ps(sum, t, _mm512_set1_ps(-0.284496736f));
+  sum = _mm512_fmadd_ps(sum, t, _mm512_set1_ps(0.254829592f));
+  __m512 decay = exp2_roughly(_mm512_mul_ps(_mm512_mul_ps(a, a), _mm512_set1_ps(-LOG2_E)));
+  __m512 tail = _mm512_mul_ps(_mm512_mul_ps(_mm512_mul_ps(sum, t), decay), _mm512_set1_ps(0.5f));
+  __mmask16 negative = _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ);
+  return _mm512_mul_ps(x, _mm512_mask_mov_ps(_mm512_sub_ps(one, tail), negative, tail));
+}
