@@ -261,7 +261,7 @@ void nightingale_add_norm(float *x, const uint16_t *y, const Norm *norm, int n, 
 static inline __m512 mish(__m512 x) { // x tanh(log(1 + e)) = x n / (n + 2), where e = exp(x), n = e (e + 2)
   __m512 e = exp2_roughly(_mm512_mul_ps(_mm512_min_ps(x, _mm512_set1_ps(20)), _mm512_set1_ps(LOG2_E)));
   __m512 n = _mm512_mul_ps(e, _mm512_add_ps(e, _mm512_set1_ps(2)));
-  return _mm512_mul_ps(x, _mm512_div_ps(n, _mm512_add_ps(n, _mm512_set1_ps(2))));
+  return _mm512_mul_ps(x, _mm512_mul_ps(n, inverse_roughly(_mm512_add_ps(n, _mm512_set1_ps(2)))));
 }
 
 // out = mish(norm of h) + shift; or, with `around`, wide = mish(norm of h) + around; all (n, width), shift (width,)
