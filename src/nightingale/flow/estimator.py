@@ -92,14 +92,9 @@ class Estimator(nn.Module):
         window: Window | None = None,
     ) -> Context:
         """(M, 80), (80,), (M, 80): constant over the steps; `guided` adds the row without them."""
-        known = torch.cat((mu, speaker.expand_as(mu), cond), dim=-1)[None]  # (1, M, 240)
-        unit, n_mel = self._first.unit, self.config.n_mel
-        conv = convolve_past(known, unit.block1.conv.weight[:, n_mel:], window=window)
-        shortcut = linear(known, unit.res_conv.weight[:, n_mel:, 0])
-        if guided:
-            conv = torch.cat((conv, torch.zeros_like(conv)))
-            shortcut = torch.cat((shortcut, torch.zeros_like(shortcut)))
-        return Context(conv, shortcut)
+        unit = self._first.unit
+        known = torch.cat((mu, speaker.expand_as(mu), cond), dim=-1)
+        return make_context(unit.block1.conv, unit.res_conv, known, guided=guided, window=window)
 
     def forward(
         self, x: Tensor, context: Context, shifts: Tensor, window: Window | None = None
@@ -265,6 +260,24 @@ class _TimeMlp(nn.Module):
 
     def forward(self, waves: Tensor) -> Tensor:
         return self.linear_2(F.silu(self.linear_1(waves)))
+
+
+def make_context(
+    entrance: nn.Conv1d,
+    around: nn.Conv1d,
+    known: Tensor,
+    *,
+    guided: bool,
+    window: Window | None,
+) -> Context:
+    """What the entrance makes of the channels behind x: see `Estimator.context`; known (M, 240)."""
+    n_x = entrance.in_channels - known.shape[1]
+    conv = convolve_past(known[None], entrance.weight[:, n_x:], window=window)
+    shortcut = linear(known[None], around.weight[:, n_x:, 0])
+    if guided:
+        conv = torch.cat((conv, torch.zeros_like(conv)))
+        shortcut = torch.cat((shortcut, torch.zeros_like(shortcut)))
+    return Context(conv, shortcut)
 
 
 def time_shifts(

@@ -12,12 +12,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nightingale.flow.conv import convolve_past
-from nightingale.flow.estimator import Context, Estimator, Transformer, Unit, time_shifts
+from nightingale.flow.estimator import (
+    Context,
+    Estimator,
+    Transformer,
+    Unit,
+    make_context,
+    time_shifts,
+)
 from nightingale.flow.window import Window
 from nightingale.nn import tiles
 from nightingale.nn.convolution import Convolution
-from nightingale.nn.steady import linear
 
 
 class Product(nn.Module):
@@ -86,14 +91,8 @@ class FastEstimator(nn.Module):
         window: Window | None = None,
     ) -> Context:
         """As `Estimator.context`, and in fp32 like it."""
-        known = torch.cat((mu, speaker.expand_as(mu), cond), dim=-1)[None]
-        n_mel = self.config.n_mel
-        conv = convolve_past(known, self.entrance.weight[:, n_mel:], window=window)
-        shortcut = linear(known, self.around.weight[:, n_mel:, 0])
-        if guided:
-            conv = torch.cat((conv, torch.zeros_like(conv)))
-            shortcut = torch.cat((shortcut, torch.zeros_like(shortcut)))
-        return Context(conv, shortcut)
+        known = torch.cat((mu, speaker.expand_as(mu), cond), dim=-1)
+        return make_context(self.entrance, self.around, known, guided=guided, window=window)
 
     def forward(
         self, x: Tensor, context: Context, shifts: Tensor, window: Window | None = None
