@@ -49,9 +49,25 @@ def test_attention_reads_parts_of_wider_rows() -> None:
 
 
 def test_sharp_attention_neither_overflows_nor_blurs() -> None:
-    queries, keys, values = (30 * drawn(1, 20, 64, seed=s).bfloat16() for s in range(3))
-    exact = exact_attention(queries, keys, values, 1)
-    assert error(tiles.attend(queries, keys, values, 1), exact) < 0.004
+    for n in (20, 200):
+        queries, keys, values = (30 * drawn(1, n, 64, seed=s).bfloat16() for s in range(3))
+        exact = exact_attention(queries, keys, values, 1)
+        assert error(tiles.attend(queries, keys, values, 1), exact) < 0.004
+
+
+@pytest.mark.parametrize("at", [0, 31, 32, 99])
+@pytest.mark.parametrize("size", [1.0, 40.0, 4000.0])
+def test_one_key_may_outweigh_all_others_wherever_it_stands(at: int, size: float) -> None:
+    queries, keys, values = (drawn(1, 100, 64, seed=s) for s in range(3))
+    queries = queries.abs()
+    keys[:, at] = size
+    exact = exact_attention(*(x.bfloat16() for x in (queries, keys, values)), 1)
+    made = tiles.attend(*(x.bfloat16() for x in (queries, keys, values)), 1)
+    assert error(made, exact) < 0.004
+    keys[:, at] = -size
+    exact = exact_attention(*(x.bfloat16() for x in (queries, keys, values)), 1)
+    made = tiles.attend(*(x.bfloat16() for x in (queries, keys, values)), 1)
+    assert error(made, exact) < 0.004
 
 
 @pytest.fixture

@@ -40,16 +40,16 @@ static inline __m512 exp2_roughly(__m512 x) { // relative error 1e-4: what becom
 
 static inline __m512 inverse_roughly(__m512 x) { return _mm512_rcp14_ps(x); } // relative error 6e-5
 
-static inline __m512 gelu(__m512 x) { // x / 2 (1 + erf(x / sqrt(2))); erf as in Abramowitz and Stegun 7.1.26
-  __m512 one = _mm512_set1_ps(1), a = _mm512_mul_ps(_mm512_abs_ps(x), _mm512_set1_ps(0.70710678f));
-  __m512 t = inverse_roughly(_mm512_fmadd_ps(_mm512_set1_ps(0.3275911f), a, one));
-  __m512 sum = _mm512_set1_ps(1.061405429f);
-  sum = _mm512_fmadd_ps(sum, t, _mm512_set1_ps(-1.453152027f));
-  sum = _mm512_fmadd_ps(sum, t, _mm512_set1_ps(1.421413741f));
-  sum = _mm512_fmadd_ps(sum, t, _mm512_set1_ps(-0.284496736f));
-  sum = _mm512_fmadd_ps(sum, t, _mm512_set1_ps(0.254829592f));
-  __m512 decay = exp2_roughly(_mm512_mul_ps(_mm512_mul_ps(a, a), _mm512_set1_ps(-LOG2_E)));
-  __m512 tail = _mm512_mul_ps(_mm512_mul_ps(_mm512_mul_ps(sum, t), decay), _mm512_set1_ps(0.5f));
-  __mmask16 negative = _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ);
-  return _mm512_mul_ps(x, _mm512_mask_mov_ps(_mm512_sub_ps(one, tail), negative, tail));
+static inline __m512 gelu(__m512 x) { // x times the normal distribution: a polynomial from -4.25 to 4.25; error 6e-5
+  __m512 t = _mm512_max_ps(_mm512_min_ps(x, _mm512_set1_ps(4.25f)), _mm512_set1_ps(-4.25f));
+  __m512 s = _mm512_mul_ps(t, t), sum = _mm512_set1_ps(6.18323795e-11f);
+  sum = _mm512_fmadd_ps(sum, s, _mm512_set1_ps(-5.85995341e-09f));
+  sum = _mm512_fmadd_ps(sum, s, _mm512_set1_ps(2.44775606e-07f));
+  sum = _mm512_fmadd_ps(sum, s, _mm512_set1_ps(-6.00466365e-06f));
+  sum = _mm512_fmadd_ps(sum, s, _mm512_set1_ps(9.78003663e-05f));
+  sum = _mm512_fmadd_ps(sum, s, _mm512_set1_ps(-1.13874464e-03f));
+  sum = _mm512_fmadd_ps(sum, s, _mm512_set1_ps(9.93426330e-03f));
+  sum = _mm512_fmadd_ps(sum, s, _mm512_set1_ps(-6.65782019e-02f));
+  sum = _mm512_fmadd_ps(sum, s, _mm512_set1_ps(3.99071813e-01f));
+  return _mm512_mul_ps(x, _mm512_fmadd_ps(sum, t, _mm512_set1_ps(0.5f)));
 }
