@@ -10,6 +10,7 @@ import typer
 
 from nightingale.cli.terminal import stderr
 from nightingale.core import Plan
+from nightingale.errors import OptionError
 from nightingale.settings import Settings
 
 
@@ -27,15 +28,24 @@ def bench(  # noqa: PLR0913, PLR0917
     threads: int | None = typer.Option(None, min=1, help="For the computation; else torch's own."),
     results: Path | None = typer.Option(None, help="Folder for results; else in our home."),
     plot: Path | None = typer.Option(None, help="Draw a bar for each stage and for its limit."),
+    against: str | None = typer.Option(
+        None, help="upstream: time its package as well, stage by stage (full-size Multilingual)."
+    ),
+    upstream_python: Path | None = typer.Option(
+        None, help="Python that has chatterbox-tts installed, if not of .venv-upstream."
+    ),
 ) -> None:
     """Measure each stage beside the limit of the machine; ends with a line of JSON."""
     settings: Settings = context.obj
     console = stderr()
+    if against not in (None, "upstream"):
+        raise OptionError("there is only one to compare with: --against upstream")
 
     import torch
 
     from nightingale.measure import bench as measure
     from nightingale.measure import history
+    from nightingale.measure.against import against_upstream
     from nightingale.measure.bench_report import draw, table
     from nightingale.measure.random_model import random_parts
     from nightingale.pipeline import Nightingale
@@ -66,4 +76,8 @@ def bench(  # noqa: PLR0913, PLR0917
     if plot:
         draw(result, plot)
     shown = {name: value for name, value in facts.items() if name != "figures"}
+    if against:
+        del engine  # theirs needs the memory
+        with console.status("measuring upstream") if console.is_terminal else nullcontext():
+            shown["against_upstream"] = against_upstream(upstream_python, plan, trials)
     typer.echo(json.dumps({"subject": subject, **shown}))
