@@ -25,6 +25,7 @@ from nightingale.errors import (
     TextError,
 )
 from nightingale.pipeline import Nightingale
+from nightingale.speech import Speech
 from nightingale.voice.library import Card, to_bytes
 from nightingale.weights import catalog, record
 from tests.flow.tiny import tiny_flow
@@ -212,7 +213,7 @@ def test_what_cannot_be_spoken_is_refused_by_name(releases: Path, home: Path) ->
 def test_a_model_that_says_nothing_is_an_error(releases: Path, home: Path) -> None:
     engine = load(releases, "english", home)
     with pytest.raises(SpeechError, match="another seed"):
-        engine._codes([6562])
+        list(engine._codes(iter([6562]), lambda _: None, Speech()))
 
 
 def test_a_model_that_is_not_here_is_explained(home: Path, tmp_path: Path) -> None:

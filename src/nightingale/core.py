@@ -86,6 +86,8 @@ class Plan:
     flow: Literal["fp32", "bf16"] = "fp32"  # bf16 where the processor has matrix tiles
     vocoder: Literal["fp32", "bf16"] = "fp32"  # likewise
     recording: Literal["rendered", "remembered"] = "rendered"  # a voice's: each time, or once
+    grid: tuple[int, ...] = ()  # tokens of each window, the last for all that follow; none: whole
+    n_held: int = 8  # mel frames that the vocoder holds back between windows
 
     @classmethod
     def named(cls, name: str) -> Plan:
@@ -99,6 +101,7 @@ PLANS = {
     "reference": Plan(),
     "balanced": Plan("balanced", t3="int8", flow="bf16", vocoder="bf16"),
     "fast": Plan("fast", t3="int4", flow="bf16", vocoder="bf16", recording="remembered"),
+    "live": Plan("live", "int8", "bf16", "bf16", "remembered", grid=(8, 12, 18, 25)),
 }
 
 

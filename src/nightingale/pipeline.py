@@ -1,20 +1,22 @@
 """Text in, sound out: the only file that knows the order of the rooms.
 
-`Nightingale` holds the weights of one model and nothing of any request. This is the `reference`
-profile: the whole utterance at once, numerically the upstream model.
+`Nightingale` holds the weights of one model and nothing of any request. Plans without a grid render
+an utterance at once, numerically the upstream model; those with one render it window after window.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from nightingale.assembly import REFERENCE, Parts, assemble, load_encoders
@@ -25,17 +27,22 @@ from nightingale.core import (
     N_SPEECH_CODES,
     SAMPLES_PER_SECOND,
     SAMPLES_PER_TOKEN,
+    START_OF_SPEECH,
+    AudioChunk,
     FlowPrompt,
     Options,
     Plan,
-    Timings,
     Voice,
 )
 from nightingale.errors import SpeechError
 from nightingale.flow.window import Passage
+from nightingale.nn.noise import lineage
 from nightingale.nn.shelf import Shelf
 from nightingale.settings import Settings
+from nightingale.speech import Speech
+from nightingale.stream import Cut, WaveDecoder, WaveState, cut
 from nightingale.t3.prefix import Prefixes
+from nightingale.text.split import gather, split
 from nightingale.vocoder.model import fade_in
 from nightingale.voice.clone import clone
 from nightingale.voice.examine import Report, examine
@@ -43,7 +50,7 @@ from nightingale.voice.examine import Report, examine
 Progress = Callable[[int], None]  # how many speech tokens there are so far
 
 _MAX_PASSAGES = 2**31  # bytes of recordings that were rendered
-_SILENCE = 4299  # a token that sounds like nothing: Turbo and Nano end with three of them
+_SILENCE = [4299] * 3  # tokens that sound like nothing: Turbo and Nano end with them
 
 
 class Nightingale:
@@ -54,6 +61,10 @@ class Nightingale:
         self.defaults = Options.of(parts.model.family)
         self._prefixes = Prefixes(parts.t3.prefix)
         self._passages: Shelf[Passage] = Shelf(_MAX_PASSAGES)
+        self._drops_last = parts.model.family == "multilingual"
+        self._decoder = WaveDecoder(
+            parts.flow, parts.vocoder, parts.watermarker, parts.plan.n_held, self._drops_last
+        )
         self._lock = threading.Lock()
 
     @classmethod
@@ -80,29 +91,121 @@ class Nightingale:
         progress: Progress = lambda _n_tokens: None,
         **options: Any,
     ) -> Audio:
-        """Speak one utterance. `options` are fields of `Options`; else the model's own hold."""
-        wanted = replace(self.defaults, **options)
-        voice = voice or self.parts.voice
+        """Speak a text: all that `stream` gives, in one piece."""
+        speech = self.stream(text, voice, progress=progress, **options)
+        sound = np.concatenate([chunk.samples for chunk in speech])
+        return Audio(sound, tuple(speech.tokens), speech.is_complete, speech.timings)
+
+    def stream(
+        self,
+        text: str | Iterable[str],
+        voice: Voice | None = None,
+        *,
+        progress: Progress = lambda _n_tokens: None,
+        **options: Any,
+    ) -> Speech:
+        """Speak a text, or one that is still being written, and hand out sound as it is made.
+
+        `options` are fields of `Options`; else the model's own hold. How soon there is sound is
+        the plan's choice: without a grid of windows, each part of the text comes at once.
+        """
+        wanted, speech = replace(self.defaults, **options), Speech()
+        parts = split(text) if isinstance(text, str) else gather(text)
+        speech.chunks = self._speak(parts, voice or self.parts.voice, wanted, progress, speech)
+        return speech
+
+    def _speak(
+        self,
+        parts: Iterable[str],
+        voice: Voice,
+        options: Options,
+        progress: Progress,
+        speech: Speech,
+    ) -> Iterator[AudioChunk]:
+        for number, text in enumerate(parts):
+            speech.clock.restart()
+            wanted = replace(options, seed=lineage(options.seed, number))
+            tokens = self._tokens(text, voice, wanted, speech)
+            state: WaveState | None = None
+            for window in cut(self._codes(tokens, progress, speech), self.parts.plan.grid):
+                speech.clock.lap("tokens_ms")
+                if speech.is_cancelled:
+                    return
+                with self._turn():
+                    samples, state = self._sound(window, state, voice.flow, wanted.seed, speech)
+                if len(samples) and not speech.is_cancelled:
+                    yield AudioChunk(samples)
+                speech.clock.restart()
+
+    def _tokens(self, text: str, voice: Voice, options: Options, speech: Speech) -> Iterator[int]:
+        """Between two of them, others may have the model."""
+        with self._turn():
+            text_tokens = self.parts.tokenizer.encode(text, options.language)
+            speech.clock.lap("text_ms")
+            prefix = self._prefixes.get(voice.t3, options.exaggeration)
+            steps = self.parts.t3.decode(text_tokens, prefix, options)
+        while not speech.is_cancelled:
+            with self._turn():
+                token = next(steps, None)
+            if token is None:
+                return
+            yield token
+
+    def _codes(self, tokens: Iterator[int], progress: Progress, speech: Speech) -> Iterator[int]:
+        """The tokens that stand for sound. Upstream crashes on some of the others."""
+        token, n_codes = START_OF_SPEECH, 0
+        for token in tokens:
+            speech.n_tokens += 1
+            progress(speech.n_tokens)
+            if token < N_SPEECH_CODES:
+                n_codes += 1
+                speech.tokens.append(token)
+                yield token
+        if speech.is_cancelled:
+            return
+        speech.is_complete &= token == END_OF_SPEECH
+        if n_codes == 0:
+            raise SpeechError("the model ended before it said anything; try another seed")
+        if not self.parts.t3.config.is_llama:
+            speech.tokens += _SILENCE
+            yield from _SILENCE
+
+    def _sound(
+        self, window: Cut, state: WaveState | None, prompt: FlowPrompt, seed: int, speech: Speech
+    ) -> tuple[NDArray[np.float32], WaveState | None]:
+        if not self.parts.plan.grid:
+            return self._whole(window, prompt, seed, speech), None
+        decoder = self._decoder
+        state = state or decoder.start(self._passage(prompt), seed)
+        mel, passage = decoder.render(state, window, prompt, seed)
+        speech.clock.lap("mel_ms")
+        samples, vocoder = decoder.vocode(state, window, mel, seed)
+        sound = samples.cpu().numpy()
+        speech.clock.lap("samples_ms")
+        marked, mark = decoder.mark(state, window, sound)
+        speech.clock.lap("watermark_ms")
+        return marked, WaveState(passage, vocoder, mark, state.n_samples + len(sound))
+
+    def _whole(
+        self, window: Cut, prompt: FlowPrompt, seed: int, speech: Speech
+    ) -> NDArray[np.float32]:
+        """The utterance at once: numerically the upstream model."""
+        codes = torch.tensor(window.tokens, device=self.parts.placement.device)
+        mel = self._mel(codes, prompt, seed)  # (80, M)
+        speech.clock.lap("mel_ms")
+        samples = self._trim(fade_in(self.parts.vocoder.vocode(mel, seed)), len(codes))
+        sound: NDArray[np.float32] = samples.cpu().numpy()
+        speech.clock.lap("samples_ms")
+        if self.parts.watermarker is not None:
+            sound = self.parts.watermarker.mark(sound)
+        speech.clock.lap("watermark_ms")
+        return sound
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """The model is one request's at a time, for one step."""
         with self._lock, torch.inference_mode():
-            clock = _Clock()
-            text_tokens = self.parts.tokenizer.encode(text, wanted.language)
-            text_ms = clock.lap()
-            tokens = list(self._tokens(text_tokens, voice, wanted, progress))
-            tokens_ms = clock.lap()
-            codes = self._codes(tokens)
-            mel = self._mel(codes, voice.flow, wanted.seed)  # (80, M)
-            mel_ms = clock.lap()
-            samples = self._trim(fade_in(self.parts.vocoder.vocode(mel, wanted.seed)), len(codes))
-            sound = samples.cpu().numpy()
-            samples_ms = clock.lap()
-            if self.parts.watermarker is not None:
-                sound = self.parts.watermarker.mark(sound)
-        return Audio(
-            samples=sound,
-            tokens=tuple(codes.tolist()),
-            is_complete=tokens[-1] == END_OF_SPEECH,
-            timings=Timings(text_ms, tokens_ms, mel_ms, samples_ms, clock.lap()),
-        )
+            yield
 
     def clone(self, recording: str | Path | bytes) -> tuple[Voice, Report]:
         """A voice from a few seconds of somebody speaking, and what there is to say about them.
@@ -114,45 +217,19 @@ class Nightingale:
         with self._lock:
             return clone(wave, load_encoders(self.parts), self.parts.model.family), report
 
-    def _tokens(
-        self, text: list[int], voice: Voice, options: Options, progress: Progress
-    ) -> Iterator[int]:
-        prefix = self._prefixes.get(voice.t3, options.exaggeration)
-        for n_tokens, token in enumerate(self.parts.t3.decode(text, prefix, options), start=1):
-            progress(n_tokens)
-            yield token
-
-    def _codes(self, tokens: list[int]) -> Tensor:
-        """The tokens that stand for sound. Upstream crashes on some of the others."""
-        codes = [token for token in tokens if token < N_SPEECH_CODES]
-        if not codes:
-            raise SpeechError("the model ended before it said anything; try another seed")
-        if not self.parts.t3.config.is_llama:
-            codes += [_SILENCE] * 3
-        return torch.tensor(codes, device=self.parts.placement.device)
-
     def _mel(self, codes: Tensor, prompt: FlowPrompt, seed: int) -> Tensor:
         flow = self.parts.flow
         if self.parts.plan.recording == "rendered":
             return flow.render(codes, prompt, seed)
+        return flow.render_window(codes, prompt, self._passage(prompt), seed)[0]
+
+    def _passage(self, prompt: FlowPrompt) -> Passage:
+        """The voice's recording, rendered: once, and then remembered."""
         content = (prompt.tokens, prompt.mel, prompt.xvector)
-        passage = self._passages.get(content, lambda: flow.begin(prompt))
-        return flow.render_window(codes, prompt, passage, seed)[0]
+        return self._passages.get(content, lambda: self.parts.flow.begin(prompt))
 
     def _trim(self, samples: Tensor, n_codes: int) -> Tensor:
         """Multilingual's last token is an artefact: its sound is cut off."""
-        if self.parts.model.family != "multilingual":
+        if not self._drops_last:
             return samples
         return samples[: max(1, n_codes - 1) * SAMPLES_PER_TOKEN]
-
-
-class _Clock:
-    """Laps in milliseconds; together they are the whole time."""
-
-    def __init__(self) -> None:
-        self._last = time.perf_counter()
-
-    def lap(self) -> float:
-        now = time.perf_counter()
-        self._last, passed = now, now - self._last
-        return 1e3 * passed

@@ -23,6 +23,7 @@ class Purpose(IntEnum):
     FRAMES = 3  # index: mel frame of the utterance
     SOURCE_PHASE = 4  # index: 0
     SOURCE_NOISE = 5  # index: mel frame of the utterance
+    PARTS = 6  # index: part of a long text
 
 
 def exponential(seed: int, purpose: Purpose, index: int, n: int) -> Tensor:
@@ -44,6 +45,15 @@ def normal(seed: int, purpose: Purpose, first: int, n_rows: int, n_columns: int)
     angle = 2 * np.pi * u[:, half:]
     both = np.concatenate((radius * np.cos(angle), radius * np.sin(angle)), axis=1)
     return torch.from_numpy(both[:, :n_columns].astype(np.float32))
+
+
+def lineage(seed: int, part: int) -> int:
+    """The seed of one part of a long text; the first has that of the request."""
+    if part == 0:
+        return seed
+    return int(
+        np.random.Philox(key=seed | int(Purpose.PARTS) << 64, counter=part << 64).random_raw() >> 1
+    )
 
 
 def _uniform(seed: int, purpose: Purpose, index: int, n: int) -> NDArray[np.float64]:

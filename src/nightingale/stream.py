@@ -1,0 +1,109 @@
+"""When to cut: speech tokens are rendered window after window, on a grid that the request fixes.
+
+The first windows are short, so that sound comes soon; later ones are longer, which costs less. What
+a listener does with the sound has no influence on it. A state says where an utterance stands: it is
+handed along and never changed, so that any worker can go on from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, repeat
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nightingale.audio.live_mark import MarkState, mark_next
+from nightingale.audio.watermark import Watermarker
+from nightingale.core import SAMPLES_PER_TOKEN, FlowPrompt
+from nightingale.flow.model import Flow
+from nightingale.flow.window import Passage
+from nightingale.vocoder.live import VocoderState, vocode_next
+from nightingale.vocoder.model import Vocoder, fade_in
+
+N_AHEAD = 3  # tokens that the flow's encoder looks at behind a window
+N_KEPT = 2  # windows that a window sees, besides the voice's recording
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The tokens of one window, and N_AHEAD that are only looked at, unless it is the last."""
+
+    tokens: list[int]
+    is_last: bool
+
+    @property
+    def n_ahead(self) -> int:
+        return 0 if self.is_last else N_AHEAD
+
+
+def cut(tokens: Iterable[int], grid: Sequence[int]) -> Iterator[Cut]:
+    """Windows as soon as their tokens are there; without a grid, one window holds everything."""
+    held: list[int] = []
+    sizes = chain(grid, repeat(grid[-1])) if grid else None
+    size = next(sizes) if sizes else 0
+    for token in tokens:
+        held.append(token)
+        if sizes and len(held) == size + N_AHEAD:
+            yield Cut(held.copy(), is_last=False)
+            del held[:size]
+            size = next(sizes)
+    yield Cut(held, is_last=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WaveState:
+    """Where the sound of one utterance stands."""
+
+    passage: Passage
+    vocoder: VocoderState
+    mark: MarkState
+    n_samples: int = 0  # that the vocoder gave
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WaveDecoder:
+    """Windows of tokens -> samples. Holds weights and nothing of any request."""
+
+    flow: Flow
+    vocoder: Vocoder
+    watermarker: Watermarker | None
+    n_held: int  # mel frames that the vocoder holds back, to know what follows
+    drops_last: bool  # the sound of the last token is an artefact
+
+    def start(self, passage: Passage, seed: int) -> WaveState:
+        """An utterance in the voice whose recording this passage is."""
+        return WaveState(passage, VocoderState.start(self.vocoder, seed), MarkState.start())
+
+    def render(
+        self, state: WaveState, window: Cut, prompt: FlowPrompt, seed: int
+    ) -> tuple[Tensor, Passage]:
+        """(80, M) and where that leads"""
+        tokens = torch.tensor(window.tokens)
+        return self.flow.render_window(
+            tokens, prompt, state.passage, seed, n_ahead=window.n_ahead, n_kept=N_KEPT
+        )
+
+    def vocode(
+        self, state: WaveState, window: Cut, mel: Tensor, seed: int
+    ) -> tuple[Tensor, VocoderState]:
+        """Samples that may be heard, faded in where the utterance begins."""
+        samples, behind = vocode_next(
+            self.vocoder, mel, state.vocoder, seed, is_last=window.is_last, n_held=self.n_held
+        )
+        if window.is_last and self.drops_last:
+            n_whole = state.n_samples + len(samples)
+            n_kept = max(SAMPLES_PER_TOKEN, n_whole - SAMPLES_PER_TOKEN) - state.n_samples
+            samples = samples[:n_kept]
+        return fade_in(samples, state.n_samples), behind
+
+    def mark(
+        self, state: WaveState, window: Cut, samples: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], MarkState]:
+        """Marked as synthetic, if so wanted."""
+        if self.watermarker is None:
+            return samples, state.mark
+        return mark_next(self.watermarker, samples, state.mark, is_last=window.is_last)

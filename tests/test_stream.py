@@ -1,0 +1,205 @@
+"""Sound as it is made: the same samples however it is listened to, whoever else speaks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from nightingale.core import PLANS, SAMPLES_PER_TOKEN, Plan
+from nightingale.nn.noise import lineage
+from nightingale.pipeline import Nightingale
+from nightingale.speech import Speech
+from nightingale.stream import N_AHEAD, Cut, cut
+from tests.tiny_release import make_release
+
+GRID = (4, 6, 10)
+LIVE = Plan("live", recording="remembered", grid=GRID, n_held=6)
+TEXT = "The billing issue is resolved."
+N_TOKENS = 60
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("releases")
+    for name in ("multilingual-hi", "nano"):
+        make_release(root / name, name)
+    return root
+
+
+def load(releases: Path, name: str, plan: Plan = LIVE, *, watermark: bool = True) -> Nightingale:
+    return Nightingale.load(
+        releases / name, home=releases, device="cpu", plan=plan, watermark=watermark
+    )
+
+
+@pytest.fixture(scope="module")
+def engine(releases: Path) -> Nightingale:
+    return load(releases, "multilingual-hi")
+
+
+def heard(speech: Speech) -> NDArray[np.float32]:
+    return np.concatenate([chunk.samples for chunk in speech])
+
+
+# ---- where it is cut ----
+
+
+@pytest.mark.parametrize("n_tokens", range(40))
+def test_every_token_is_in_one_window_and_three_are_looked_at(n_tokens: int) -> None:
+    windows = list(cut(range(n_tokens), GRID))
+    rendered = [w.tokens[: len(w.tokens) - w.n_ahead] for w in windows]
+    assert [token for window in rendered for token in window] == list(range(n_tokens))
+    assert [w.is_last for w in windows] == [False] * (len(windows) - 1) + [True]
+    sizes = [len(window) for window in rendered[:-1]]
+    assert sizes == [*GRID, *[GRID[-1]] * 9][: len(sizes)]
+    if len(windows) > 1:
+        assert N_AHEAD <= len(rendered[-1]) < N_AHEAD + GRID[-1]
+
+
+def test_a_window_is_there_as_soon_as_its_tokens_are() -> None:
+    asked: list[int] = []
+
+    def tokens() -> Iterator[int]:
+        for token in range(99):
+            asked.append(token)
+            yield token
+
+    windows = cut(tokens(), GRID)
+    next(windows)
+    assert len(asked) == GRID[0] + N_AHEAD
+    next(windows)
+    assert len(asked) == GRID[0] + GRID[1] + N_AHEAD
+
+
+def test_without_a_grid_there_is_one_window() -> None:
+    assert list(cut(range(5), ())) == [Cut([0, 1, 2, 3, 4], is_last=True)]
+
+
+# ---- what is heard ----
+
+
+@pytest.mark.parametrize(("name", "n_extra"), [("multilingual-hi", -1), ("nano", 3)])
+def test_saying_is_all_that_is_streamed(releases: Path, name: str, n_extra: int) -> None:
+    engine = load(releases, name)
+    audio = engine.say(TEXT, max_tokens=N_TOKENS, seed=3)
+    speech = engine.stream(TEXT, max_tokens=N_TOKENS, seed=3)
+    chunks = [chunk.samples for chunk in speech]
+    assert len(chunks) > 3
+    assert np.array_equal(np.concatenate(chunks), audio.samples)
+    assert tuple(speech.tokens) == audio.tokens
+    n_codes = len(audio.tokens)
+    kept = n_codes - 1 if n_extra < 0 else n_codes
+    assert len(audio.samples) == kept * SAMPLES_PER_TOKEN
+    assert not speech.is_complete
+    assert all(ms > 0 for ms in speech.clock.spent_ms.values())
+
+
+def test_the_first_sound_needs_few_tokens_and_opens_once(releases: Path) -> None:
+    engine = load(releases, "multilingual-hi", watermark=False)
+    made: list[int] = []
+    speech = engine.stream(TEXT, max_tokens=N_TOKENS, progress=made.append)
+    first = next(speech)
+    assert len(first.samples) > 0
+    assert made[-1] == GRID[0] + N_AHEAD
+    assert not first.samples[:480].any()  # the opening silence, once
+    assert next(speech).samples[:480].any()
+
+
+def test_windows_sound_like_the_whole(releases: Path) -> None:
+    """The first window hears less of what follows, so this is near and not exact."""
+    live = load(releases, "nano", watermark=False).say(TEXT, max_tokens=N_TOKENS)
+    whole = load(releases, "nano", PLANS["reference"], watermark=False)
+    reference = whole.say(TEXT, max_tokens=N_TOKENS)
+    assert live.tokens == reference.tokens
+    assert len(live.samples) == len(reference.samples)
+    loud = np.abs(reference.samples).mean()
+    assert np.abs(live.samples).mean() == pytest.approx(loud, rel=0.5)
+
+
+def test_streams_by_turns_are_as_alone(engine: Nightingale) -> None:
+    alone = [heard(engine.stream(TEXT, max_tokens=N_TOKENS, seed=seed)) for seed in (1, 2)]
+    streams = [engine.stream(TEXT, max_tokens=N_TOKENS, seed=seed) for seed in (1, 2)]
+    parts: list[list[NDArray[np.float32]]] = [[], []]
+    for _ in range(20):
+        for stream, part in zip(streams, parts, strict=True):
+            if chunk := next(stream, None):
+                part.append(chunk.samples)
+    for part, one in zip(parts, alone, strict=True):
+        assert np.array_equal(np.concatenate(part), one)
+
+
+def test_streams_of_several_threads_are_as_alone(engine: Nightingale) -> None:
+    alone = {seed: heard(engine.stream(TEXT, max_tokens=30, seed=seed)) for seed in range(4)}
+    together: dict[int, NDArray[np.float32]] = {}
+
+    def listen(seed: int) -> None:
+        together[seed] = heard(engine.stream(TEXT, max_tokens=30, seed=seed))
+
+    threads = [threading.Thread(target=listen, args=(seed,)) for seed in alone]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert together.keys() == alone.keys()
+    for seed, samples in together.items():
+        assert np.array_equal(samples, alone[seed])
+
+
+# ---- stopping, and long texts ----
+
+
+def test_nothing_comes_after_a_cancel(engine: Nightingale) -> None:
+    made: list[int] = []
+    speech = engine.stream(TEXT, max_tokens=N_TOKENS, progress=made.append)
+    next(speech)
+    n_made = len(made)
+    speech.cancel()
+    assert list(speech) == []
+    assert len(made) == n_made
+    assert not speech.is_complete
+
+
+def test_a_cancel_from_within_stops_after_that_step(engine: Nightingale) -> None:
+    made: list[int] = []
+
+    def progress(n_tokens: int) -> None:
+        made.append(n_tokens)
+        if n_tokens == 17:
+            speech.cancel()
+
+    speech = engine.stream(TEXT, max_tokens=N_TOKENS, progress=progress)
+    list(speech)
+    assert made[-1] == 17
+
+
+def test_text_may_come_in_pieces(engine: Nightingale) -> None:
+    text = "It is late, so let us go home now. Good night."
+    once = heard(engine.stream(iter(text.partition("us")), max_tokens=20))
+    again = heard(engine.stream(iter(text), max_tokens=20))
+    assert np.array_equal(once, again)
+    parts = ["It is late, so let us go home now.", "Good night."]
+    alone = [
+        engine.say(part, max_tokens=20, seed=lineage(0, n)).samples for n, part in enumerate(parts)
+    ]
+    assert np.array_equal(once, np.concatenate(alone))
+
+
+def test_a_long_text_is_spoken_part_by_part(engine: Nightingale) -> None:
+    sentence = "This is one of several sentences that are a little longer than they have to be. "
+    speech = engine.stream(5 * sentence, max_tokens=12)
+    samples = heard(speech)
+    assert len(speech.tokens) == 24
+    assert len(samples) == 2 * 11 * SAMPLES_PER_TOKEN
+    assert not np.array_equal(samples[: len(samples) // 2], samples[len(samples) // 2 :])
+
+
+def test_seeds_of_parts_differ_and_the_first_is_the_requests() -> None:
+    seeds = [lineage(7, part) for part in range(100)]
+    assert seeds[0] == 7
+    assert len(set(seeds)) == 100
+    assert all(0 <= seed < 2**63 for seed in seeds)
