@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nightingale.measure.against import against_upstream
 from tests.parity.conftest import upstream_python
+
+pytestmark = pytest.mark.parity
 
 
 def test_a_stage_is_timed_on_both_sides() -> None:
