@@ -21,6 +21,7 @@ ANYWHERE = {"stack": ("stack.c",)}  # name of the library -> sources and flags
 X86 = ANYWHERE | {
     "stack_avx2": ("stack.c", "-march=x86-64-v3"),
     "stack_vnni": ("stack.c", "-march=x86-64-v4", "-mavx512vnni"),
+    "stack_amx": ("stack.c", "-march=sapphirerapids"),
     "tiles": ("tiles.c", "convolve.c", "-march=sapphirerapids"),
 }
 

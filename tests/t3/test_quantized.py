@@ -161,10 +161,45 @@ def test_read_at_once_or_bit_by_bit_is_the_same_to_the_bit(family: Family) -> No
 
 
 @pytest.mark.usefixtures("kind")
-def test_a_row_does_not_see_its_neighbour() -> None:
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_prompt_is_the_same_in_any_parts_and_nearly_its_steps(family: Family, bits: Bits) -> None:
+    """From 16 positions on, sums are made in another order, which is always the same."""
+    stack = packed(family, bits).tfmr
+    assert isinstance(stack, QuantizedStack)
+    x = drawn(2, 53, stack.config.d_model)
+
+    def read(*sizes: int) -> Tensor:
+        cache = empty_cache(stack, 2)
+        return torch.cat([stack(part, cache) for part in torch.split(x, sizes, dim=1)], 1)
+
+    whole = read(53)
+    assert torch.equal(whole, read(16, 37))
+    assert torch.equal(whole, read(17, 19, 17))
+    steps = read(*[1] * 53)
+    assert 0 < (whole - steps).norm() / steps.norm() < 0.03
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_tiles_and_vectors_read_a_prompt_to_the_same_bit(
+    bits: Bits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = [kind for kind in ("stack_amx", "stack_vnni") if native.load(kind)]
+    stack = packed("english", bits).tfmr
+    assert isinstance(stack, QuantizedStack)
+    x, made = drawn(1, 40, stack.config.d_model), []
+    for kind in kinds:
+        monkeypatch.setattr(native, "library", lambda kind=kind: native.load(kind))
+        made.append(stack(x))
+    assert all(torch.equal(made[0], other) for other in made)
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("n_positions", [5, 21])
+def test_a_row_does_not_see_its_neighbour(n_positions: int) -> None:
     stack = packed("english", 8).tfmr
     assert isinstance(stack, QuantizedStack)
-    x = drawn(3, 5, stack.config.d_model)
+    x = drawn(3, n_positions, stack.config.d_model)
     together = stack(x, empty_cache(stack, 3))
     for row in range(3):
         alone = stack(x[row : row + 1], empty_cache(stack, 1))

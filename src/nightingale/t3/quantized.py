@@ -23,6 +23,7 @@ from nightingale.t3.model import T3, T3Config
 
 HEAD_BITS: Bits = 8  # the last layer chooses the token: it is never made smaller
 CHUNK = 256  # positions read at once: bounds the room
+TILE = 16
 
 
 class QuantizedLinear(nn.Module):
@@ -228,9 +229,11 @@ class _Space:
 
     @classmethod
     def of(cls, n_rows: int, width: int) -> _Space:
+        n_rows = -(-n_rows // TILE) * TILE  # of a prompt, so many are taken at a time
         n_groups = n_rows * width // GROUP
         n_bytes = _library().nightingale_quantum_bytes()
-        return cls(torch.empty(n_groups * n_bytes, dtype=torch.uint8), torch.empty(n_groups))
+        # Zeros: what nobody wrote is computed with, and some numbers are slow.
+        return cls(torch.zeros(n_groups * n_bytes, dtype=torch.uint8), torch.zeros(n_groups))
 
     def described(self) -> native.Quantized:
         return native.Quantized(self.quanta.data_ptr(), self.scales.data_ptr())

@@ -12,7 +12,7 @@ from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-KINDS = ("stack_vnni", "stack_avx2", "stack")  # best first
+KINDS = ("stack_amx", "stack_vnni", "stack_avx2", "stack")  # best first
 
 
 class Linear(Structure):

@@ -4,7 +4,8 @@
 // all threads, and everything else happens in cache. A weight is (code - zero) * scale: 8 bits with zero 128 or
 // 4 bits with zero 8, and a scale, in bfloat16, for every 64 of a row. Activations become signed bytes with a
 // scale for every 64 of them. Every output is summed in one order by one thread: results do not depend on how
-// many threads there are, nor on which other rows are computed beside.
+// many threads there are, nor on which other rows are computed beside. There are two orders: one for a few
+// positions, as a step has them, and one for many, as a prompt has them, which is bound by products: see prompt.h.
 //
 // Knows nothing of tokens or Python: pointers and sizes in, numbers out. Allocates nothing.
 
@@ -20,7 +21,6 @@
 #define BLOCK 32   // outputs that a thread takes at a time
 #define MAX_ROWS 4 // activations that meet a weight while it is at hand
 #define MAX_OUTS 4 // outputs that are summed side by side
-
 
 typedef struct {
   const uint8_t *codes;   // (n_out, n_in), or half as many bytes for 4 bits
@@ -49,7 +49,7 @@ typedef struct {
 } Quantum;
 
 typedef struct {
-  Quantum *quanta; // (n, n_in / GROUP)
+  Quantum *quanta; // (n, n_in / GROUP); of a prompt: see prompt.h
   float *scales;   // (n, n_in / GROUP)
 } Quantized;
 
@@ -133,6 +133,17 @@ static void quantize_group(const float *x, int zero, Quantum *to, float *scale) 
 
 static inline int zero_of(const Linear *l) { return l->n_bits == 8 ? 128 : 8; }
 
+#include "prompt.h"
+
+// Group g of row i, as bytes, to where the products will look for it.
+static inline void put_group(const float *x, int zero, int is_prompt, int64_t i, int n_groups, int g, Quantized to) {
+  if (is_prompt) {
+    put_turned(x, zero, i, n_groups, g, to);
+  } else {
+    quantize_group(x, zero, to.quanta + i * n_groups + g, to.scales + i * n_groups + g);
+  }
+}
+
 static void normalize(const float *x, int width, const float *weight, const float *bias, float eps, float *to) {
   float lane[LANES] = {0}, mean = 0;
   if (bias) {
@@ -154,10 +165,10 @@ static void normalize(const float *x, int width, const float *weight, const floa
 static inline __attribute__((always_inline)) void dot_tile(
     const Linear *l, int first, int n_outs, Quantized x, int stride, int n_rows, float (*out)[MAX_ROWS]) {
   const int n_groups = l->n_in / GROUP, n_bytes = GROUP * l->n_bits / 8;
-  const int ahead = n_outs * n_groups * n_bytes; // the next outputs are asked for while these are summed
   const uint8_t *codes = l->codes + (int64_t)first * n_groups * n_bytes;
   const uint16_t *scales = l->scales + (int64_t)first * n_groups;
 #if defined(__AVX512VNNI__)
+  const int ahead = n_outs * n_groups * n_bytes; // the next outputs are asked for while these are summed
   __m512 sums[MAX_OUTS][MAX_ROWS];
   for (int o = 0; o < n_outs; o++)
     for (int r = 0; r < n_rows; r++) sums[o][r] = _mm512_setzero_ps();
@@ -255,7 +266,11 @@ static inline int smaller(int a, int b) { return a < b ? a : b; }
 // The functions below are called by all threads together; each ends with everybody having finished.
 
 // to (n, n_out), set or added to
-static void multiply(const Linear *l, Quantized x, int n, float *to, int add) {
+static void multiply(const Linear *l, Quantized x, int n, int is_prompt, float *to, int add) {
+  if (is_prompt) {
+    multiply_prompt(l, x, n, to, add);
+    return;
+  }
 #pragma omp for schedule(dynamic, 1)
   for (int block = 0; block < (l->n_out + BLOCK - 1) / BLOCK; block++) {
     int end = smaller((block + 1) * BLOCK, l->n_out);
@@ -275,16 +290,24 @@ static void multiply(const Linear *l, Quantized x, int n, float *to, int add) {
   }
 }
 
-static void norm_and_quantize(const Stack *s, const float *x, int n, const float *weight, const float *bias, int zero,
-                              Quantized to) {
+static void norm_and_quantize(const Stack *s, const float *x, int n, int is_prompt, const float *weight,
+                              const float *bias, int zero, Quantized to) {
   const int n_groups = s->width / GROUP;
 #pragma omp for schedule(static)
   for (int i = 0; i < n; i++) {
     float normed[s->width];
     normalize(x + (int64_t)i * s->width, s->width, weight, bias, s->eps, normed);
-    for (int g = 0; g < n_groups; g++)
-      quantize_group(normed + g * GROUP, zero, to.quanta + (int64_t)i * n_groups + g,
-                     to.scales + (int64_t)i * n_groups + g);
+    for (int g = 0; g < n_groups; g++) put_group(normed + g * GROUP, zero, is_prompt, i, n_groups, g, to);
+  }
+}
+
+// GROUP outputs from `first` on, for n rows from row `at` on: to (n, GROUP)
+static void dots_step(const Linear *l, int first, Quantized x, int at, int n, float (*to)[GROUP]) {
+  for (int i = 0; i < GROUP; i += MAX_OUTS) {
+    float made[MAX_OUTS][MAX_ROWS];
+    dots(l, first + i, MAX_OUTS, x, at, n, made);
+    for (int o = 0; o < MAX_OUTS; o++)
+      for (int r = 0; r < n; r++) to[r][i + o] = made[o][r];
   }
 }
 
@@ -298,26 +321,26 @@ static inline float gelu(float x) { // 0.5 x (1 + tanh(y)), which is x / (1 + ex
   return x * (y < 0 ? e : 1) / (1 + e);
 }
 
-static void widen(const Stack *s, const Layer *layer, int n, Quantized x, Quantized to) {
-  const int n_groups = s->d_ffn / GROUP, zero = zero_of(&layer->down);
+static inline float bend(const Stack *s, float x, float beside) { return s->has_gate ? silu(x) * beside : gelu(x); }
+
+static void widen(const Stack *s, const Layer *layer, int n, int is_prompt, Quantized x, Quantized to) {
+  const int n_groups = s->d_ffn / GROUP, zero = zero_of(&layer->down), n_most = is_prompt ? MAX_TILES * TILE : MAX_ROWS;
 #pragma omp for schedule(dynamic, 1)
   for (int g = 0; g < n_groups; g++) {
-    for (int at = 0; at < n; at += MAX_ROWS) {
-      int n_here = smaller(n - at, MAX_ROWS);
-      float made[MAX_ROWS][GROUP], beside[MAX_ROWS][GROUP], gate[MAX_OUTS][MAX_ROWS], up[MAX_OUTS][MAX_ROWS] = {{0}};
-      for (int i = 0; i < GROUP; i += MAX_OUTS) {
-        dots(&layer->up, g * GROUP + i, MAX_OUTS, x, at, n_here, gate);
-        if (s->has_gate) dots(&layer->up, g * GROUP + i + s->d_ffn, MAX_OUTS, x, at, n_here, up);
-        for (int o = 0; o < MAX_OUTS; o++)
-          for (int r = 0; r < n_here; r++) {
-            made[r][i + o] = gate[o][r];
-            beside[r][i + o] = up[o][r];
-          }
+    const int gate = g * GROUP, up = gate + s->d_ffn;
+    for (int at = 0; at < n; at += n_most) {
+      const int n_here = smaller(n - at, n_most);
+      float made[MAX_TILES * TILE][GROUP], beside[MAX_TILES * TILE][GROUP];
+      if (is_prompt) {
+        dots_prompt(&layer->up, gate, gate + GROUP, x, at, n_here, made[0], GROUP, 0);
+        if (s->has_gate) dots_prompt(&layer->up, up, up + GROUP, x, at, n_here, beside[0], GROUP, 0);
+      } else {
+        dots_step(&layer->up, gate, x, at, n_here, made);
+        if (s->has_gate) dots_step(&layer->up, up, x, at, n_here, beside);
       }
       for (int r = 0; r < n_here; r++) {
-        for (int i = 0; i < GROUP; i++) made[r][i] = s->has_gate ? silu(made[r][i]) * beside[r][i] : gelu(made[r][i]);
-        int64_t place = (int64_t)(at + r) * n_groups + g;
-        quantize_group(made[r], zero, to.quanta + place, to.scales + place);
+        for (int i = 0; i < GROUP; i++) made[r][i] = bend(s, made[r][i], beside[r][i]);
+        put_group(made[r], zero, is_prompt, at + r, n_groups, g, to);
       }
     }
   }
@@ -394,8 +417,7 @@ static void attend(const Stack *s, int index, const Cache *cache, int n_rows, in
         values[(int64_t)at * GROUP + i] = to_bf16(value[i]);
       }
       attend_one(query, keys, values, at + 1, scores, out);
-      int64_t place = ((int64_t)row * n_new + t) * s->n_heads + head;
-      quantize_group(out, zero, room->narrow.quanta + place, room->narrow.scales + place);
+      put_group(out, zero, n_new >= PROMPT, (int64_t)row * n_new + t, s->n_heads, head, room->narrow);
     }
     for (int w = 0; w < watched->n; w++)
       if (row == 0 && watched->layers[w] == index && watched->heads[w] == head)
@@ -407,24 +429,26 @@ static void attend(const Stack *s, int index, const Cache *cache, int n_rows, in
 // counts the positions as read afterwards.
 void nightingale_read(const Stack *s, const Cache *cache, int n_rows, int n_new, Room *room, const Watched *watched,
                       int n_threads) {
-  const int n = n_rows * n_new;
+  const int n = n_rows * n_new, is_prompt = n_new >= PROMPT;
 #pragma omp parallel num_threads(n_threads)
   {
+    if (is_prompt) prepare_tiles();
     for (int index = 0; index < s->n_layers; index++) {
       const Layer *layer = s->layers + index;
-      norm_and_quantize(s, room->x, n, layer->norm1, layer->bias1, zero_of(&layer->qkv), room->narrow);
-      multiply(&layer->qkv, room->narrow, n, room->mixed, 0);
+      norm_and_quantize(s, room->x, n, is_prompt, layer->norm1, layer->bias1, zero_of(&layer->qkv), room->narrow);
+      multiply(&layer->qkv, room->narrow, n, is_prompt, room->mixed, 0);
       attend(s, index, cache, n_rows, n_new, room, watched);
-      multiply(&layer->out, room->narrow, n, room->x, 1);
-      norm_and_quantize(s, room->x, n, layer->norm2, layer->bias2, zero_of(&layer->up), room->narrow);
-      widen(s, layer, n, room->narrow, room->wide);
-      multiply(&layer->down, room->wide, n, room->x, 1);
+      multiply(&layer->out, room->narrow, n, is_prompt, room->x, 1);
+      norm_and_quantize(s, room->x, n, is_prompt, layer->norm2, layer->bias2, zero_of(&layer->up), room->narrow);
+      widen(s, layer, n, is_prompt, room->narrow, room->wide);
+      multiply(&layer->down, room->wide, n, is_prompt, room->x, 1);
     }
 #pragma omp for schedule(static)
     for (int i = 0; i < n; i++) {
       float *x = room->x + (int64_t)i * s->width;
       normalize(x, s->width, s->norm, s->bias, s->eps, x);
     }
+    if (is_prompt) release_tiles();
   }
 }
 
@@ -435,14 +459,16 @@ void nightingale_multiply(const Linear *l, const float *x, int n, Quantized *spa
   {
 #pragma omp for schedule(static)
     for (int i = 0; i < n * n_groups; i++)
-      quantize_group(x + (int64_t)i * GROUP, zero_of(l), space->quanta + i, space->scales + i);
-    multiply(l, *space, n, to, 0);
+      put_group(x + (int64_t)i * GROUP, zero_of(l), 0, i / n_groups, n_groups, i % n_groups, *space);
+    multiply(l, *space, n, 0, to, 0);
   }
 }
 
 // Whether this processor has what the library was compiled for.
 int nightingale_runs_here(void) {
-#if defined(__AVX512VNNI__)
+#if defined(__AMX_INT8__)
+  return __builtin_cpu_supports("amx-int8") && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+#elif defined(__AVX512VNNI__)
   return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 #elif defined(__AVX2__)
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");

@@ -4,6 +4,7 @@
 // in convolve.c. Knows nothing of stages.
 
 #include "tiles.h"
+#include "transpose.h"
 #include <math.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -24,38 +25,18 @@ int nightingale_runs_here(void) {
 // ---- attention ----
 
 // 16 rows of 16 pairs, the rows behind n_rows empty -> pairs by rows
-static inline void transpose16(const uint16_t *from, int64_t stride, int n_rows, uint32_t *to) {
-  __m512i r[16], t[16];
+static inline void pack_pairs(const uint16_t *from, int64_t stride, int n_rows, uint32_t *to) {
+  __m512i r[16];
   for (int i = 0; i < 16; i++) r[i] = i < n_rows ? _mm512_loadu_si512(from + i * stride) : _mm512_setzero_si512();
-  for (int i = 0; i < 8; i++) {
-    t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-    t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-  }
-  for (int i = 0; i < 4; i++) {
-    r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
-    r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
-    r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
-    r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
-  }
-  for (int i = 0; i < 4; i++) {
-    t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
-    t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
-    t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
-    t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
-  }
-  for (int i = 0; i < 4; i++) {
-    _mm512_storeu_si512(to + 16 * i, _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88));
-    _mm512_storeu_si512(to + 16 * (i + 8), _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd));
-    _mm512_storeu_si512(to + 16 * (i + 4), _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88));
-    _mm512_storeu_si512(to + 16 * (i + 12), _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd));
-  }
+  transpose16(r);
+  for (int i = 0; i < 16; i++) _mm512_storeu_si512(to + 16 * i, r[i]);
 }
 
 // (n, d), rows `stride` apart -> tiles of 16 keys, d / 32 for each of them: [16 pairs of numbers][16 keys]
 static void pack_keys(const uint16_t *keys, int d, int64_t stride, int n, int64_t n_padded, uint32_t *to) {
   for (int64_t at = 0; at < n_padded; at += TILE)
     for (int half = 0; half < d / 32; half++, to += 256)
-      transpose16(keys + at * stride + 32 * half, stride, n - at < TILE ? n - at : TILE, to);
+      pack_pairs(keys + at * stride + 32 * half, stride, n - at < TILE ? n - at : TILE, to);
 }
 
 // Which key of a block of 32 stands at `place` among their weights: packing takes four of each half by turns.
