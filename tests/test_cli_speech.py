@@ -127,6 +127,34 @@ def test_a_player_is_used_when_nothing_else_is_asked_for(
     assert "-o FILE" in silent.stderr
 
 
+def test_a_stream_is_what_is_said(run: Run, release: Path, tmp_path: Path) -> None:
+    to_pipe = ("-o", "-", "--model", release, "--format", "pcm")
+    said = run("say", TEXT, "--plan", "live", *to_pipe)
+    streamed = run("say", TEXT, "--stream", *to_pipe)
+    assert streamed.exit_code == 0, streamed.stderr
+    assert len(said.stdout_bytes) > 0
+    assert streamed.stdout_bytes == said.stdout_bytes
+    file = tmp_path / "out.pcm"
+    assert run("say", TEXT, "--stream", "-o", file, "--model", release).exit_code == 0
+    assert file.read_bytes() == said.stdout_bytes
+    typed = run("say", "-", "--stream", *to_pipe, text=TEXT)
+    assert typed.stdout_bytes == said.stdout_bytes
+
+
+def test_a_stream_is_played_as_it_comes(
+    run: Run, release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal, "_LIVE_PLAYERS", (("tee", str(tmp_path / "heard.wav")),))
+    result = run("say", TEXT, "--stream", "--model", release)
+    assert result.exit_code == 0, result.stderr
+    assert soundfile.read(io.BytesIO((tmp_path / "heard.wav").read_bytes()))[0].any()
+    monkeypatch.setattr(terminal, "_LIVE_PLAYERS", (("false",),))  # leaves at once
+    assert run("say", TEXT, "--stream", "--model", release).exit_code == 0
+    monkeypatch.setattr(terminal, "_LIVE_PLAYERS", ())
+    result = run("say", TEXT, "--stream", "--model", release)
+    assert (result.exit_code, "-o -" in result.stderr) == (1, True)
+
+
 def test_a_voice_lives_from_add_to_remove(
     run: Run, release: Path, tmp_path: Path, recording: Path
 ) -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from nightingale.audio.clip import Audio
+    from nightingale.core import Voice
+    from nightingale.pipeline import Nightingale
 
 _MAX_STDIN = 1_000_000  # characters: more is a mistake, not a text
 
@@ -43,7 +45,9 @@ def say(  # noqa: PLR0913, PLR0917
     top_k: int | None = typer.Option(None),
     max_tokens: int | None = typer.Option(None, help="Stop after so many; 25 are a second."),
     decoder: str | None = typer.Option(None, help="standard (10 steps) or meanflow (2 steps)."),
-    plan: str = typer.Option("reference", help="reference, balanced or fast: how exactly."),
+    plan: str | None = typer.Option(
+        None, help="How exactly: reference, balanced, fast or live. Else reference, or live."
+    ),
     device: str = typer.Option("auto", help="Where to compute."),
     format_: str | None = typer.Option(None, "--format", help="Sound format; else the file's."),
     rate: int | None = typer.Option(None, help="Sample rate in Hz."),
@@ -51,6 +55,9 @@ def say(  # noqa: PLR0913, PLR0917
         True, help="Mark the sound as synthetic, inaudibly, so that it can be told from a person."
     ),
     play_it: bool = typer.Option(False, "--play", help="Play it, also when it is written."),
+    stream: bool = typer.Option(
+        False, "--stream", help="Let it be heard while it is made; - reads text as it comes."
+    ),
 ) -> None:
     """Speak a text."""
     settings: Settings = context.obj
@@ -67,9 +74,11 @@ def say(  # noqa: PLR0913, PLR0917
         "max_tokens": max_tokens,
     }
     options = {name: value for name, value in given.items() if value is not None}
-    output, play_it = _destination(output, play_it)
+    if stream and output is not None and play_it:
+        raise OptionError("--stream either plays or writes: leave out --play or -o")
+    if not stream:
+        output, play_it = _destination(output, play_it)
     format_ = _check_format(output, format_, rate)
-    text = _read(text)
     console = stderr()
 
     from nightingale.pipeline import Nightingale
@@ -82,7 +91,7 @@ def say(  # noqa: PLR0913, PLR0917
             device=device,
             decoder=decoder,
             watermark=watermark,
-            plan=plan,
+            plan=plan or ("live" if stream else "reference"),
         )
         library, family = Library(settings.home / "voices"), engine.parts.model.family
         chosen = library.load(voice, family)[0] if voice else None
@@ -91,16 +100,53 @@ def say(  # noqa: PLR0913, PLR0917
             "Speaking with fledgling, the small model that comes along. "
             "`nightingale pull multilingual` brings the real voice."
         )
+    if stream:
+        _speak_live(engine, text, chosen, output, format_, rate, options)
+        return
     with _progress(console) as progress:
-        audio = engine.say(text, chosen, progress=progress, **options)
-    if not audio.is_complete:
-        console.print(
-            f"The text was cut off after {audio.seconds:.0f} s: split it.", style="yellow"
-        )
+        audio = engine.say(_read(text), chosen, progress=progress, **options)
+    _warn(console, audio.is_complete)
     _deliver(audio, output, play_it, format_, rate)
     if console.is_terminal:
         rtf = audio.timings.total_ms / 1e3 / audio.seconds
         console.print(f"{audio.seconds:.1f} s of speech, {rtf:.2f} s of work for each")
+
+
+def _speak_live(
+    engine: Nightingale,
+    text: str,
+    voice: Voice | None,
+    output: str | None,
+    format_: str,
+    rate: int | None,
+    options: dict[str, Any],
+) -> None:
+    from nightingale.cli import live
+    from nightingale.pace import Paced, expected_seconds
+
+    console = stderr()
+    is_known = text != "-"
+    speech = engine.stream(text if is_known else _arriving(), voice, **options)
+    meter = live.Meter(Paced(speech, expected_seconds(text) if is_known else 0.0))
+    with live.shown(meter, console):
+        live.deliver(speech, meter, output, format_, rate)
+    _warn(console, speech.is_complete)
+    if console.is_terminal:
+        console.print(meter.summary())
+
+
+def _warn(console: Console, is_complete: bool) -> None:
+    if not is_complete:
+        console.print("The text was cut off: a part of it took too long.", style="yellow")
+
+
+def _arriving() -> Iterator[str]:
+    """Standard input as it is typed or piped, up to a limit."""
+    for _ in range(_MAX_STDIN):
+        character = sys.stdin.read(1)
+        if not character:
+            return
+        yield character
 
 
 def _destination(output: str | None, play_it: bool) -> tuple[str | None, bool]:

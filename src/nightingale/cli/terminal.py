@@ -22,6 +22,14 @@ _PLAYERS: tuple[tuple[str, ...], ...] = (
     ("play", "-q"),
 )
 
+# Those that play a WAV stream as it comes in.
+_LIVE_PLAYERS: tuple[tuple[str, ...], ...] = (
+    ("ffplay", "-autoexit", "-nodisp", "-loglevel", "error", "-i", "-"),
+    ("mpv", "--really-quiet", "--no-video", "-"),
+    ("aplay", "-q", "-"),
+    ("play", "-q", "-t", "wav", "-"),
+)
+
 
 def stderr() -> Console:
     """For people: what a program reads goes to standard output."""
@@ -32,6 +40,10 @@ def stderr() -> Console:
 
 def find_player() -> tuple[str, ...] | None:
     return next((player for player in _PLAYERS if shutil.which(player[0])), None)
+
+
+def find_live_player() -> tuple[str, ...] | None:
+    return next((player for player in _LIVE_PLAYERS if shutil.which(player[0])), None)
 
 
 def play(file: str) -> None:
