@@ -198,6 +198,7 @@ def test_doctor_says_what_would_run_and_what_is_missing(run: Run) -> None:
     result = run("doctor")
     assert result.exit_code == 0
     assert "cpu" in result.stdout
+    assert "packed weights by stack" in result.stdout
     assert "float32" in result.stdout
     assert "nightingale pull multilingual" in result.stdout
 

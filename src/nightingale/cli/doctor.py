@@ -36,6 +36,7 @@ def doctor(context: typer.Context) -> None:
     table.add_row("nightingale", f"{__version__}, Python {platform.python_version()}")
     table.add_row("torch", f"{torch.__version__}, {torch.get_num_threads()} threads")
     table.add_row("device", f"{placement.device}, {precision}: {placement.reason}")
+    table.add_row("fast plans", _compiled())
     table.add_row("model", _model(settings))
     table.add_row("voices", _voices(settings))
     for extra, (package, purpose) in _EXTRAS.items():
@@ -46,6 +47,16 @@ def doctor(context: typer.Context) -> None:
     if not console.is_terminal:
         console.width = 120
     console.print(table)
+
+
+def _compiled() -> str:
+    from nightingale.nn import native
+
+    kind = next((kind for kind in native.KINDS if native.load(kind)), None)
+    if kind is None:
+        return "no packed weights: install a C compiler and then reinstall nightingale-tts"
+    tiles = "by matrix tiles" if native.tiles() else "not here (it needs Intel AMX), fp32 instead"
+    return f"packed weights by {kind}; bfloat16 {tiles}"
 
 
 def _model(settings: Settings) -> str:
