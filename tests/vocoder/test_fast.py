@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from nightingale.nn import tiles
 from nightingale.nn.convolution import Convolution, Snake, between_zeros
@@ -51,6 +52,24 @@ def test_several_rows_are_convolved_each_on_its_own() -> None:
     for row in range(3):
         assert torch.equal(together[row], conv(x[row]))
     assert torch.equal(conv(x, narrow=True), together.bfloat16())
+
+
+def test_a_stream_is_normed_on_the_way_in() -> None:
+    conv, norm = Convolution(drawn(64, 32, 1), drawn(64, seed=1)), nn.LayerNorm(32, 1e-5)
+    norm.requires_grad_(False)
+    norm.weight.copy_(drawn(32, seed=3))
+    norm.bias.copy_(drawn(32, seed=4))
+    stream = 5 * drawn(2, 130, 32, seed=2) + 3
+    near, exact = conv(stream, norm=norm), conv(norm(stream).bfloat16())
+    assert (near - exact).norm() < 1e-3 * exact.norm()  # few numbers round the other way
+
+
+def test_what_is_made_may_be_added_to_a_stream() -> None:
+    conv, x = Convolution(drawn(64, 32, 1), drawn(64, seed=1)), drawn(2, 70, 32).bfloat16()
+    stream = drawn(2, 70, 64, seed=2)
+    wanted = conv(x, around=stream)
+    conv.add_to(stream, x)
+    assert torch.equal(stream, wanted)
 
 
 def test_it_bends_as_gelu_does_far_out_too() -> None:

@@ -34,11 +34,14 @@ class Product(nn.Module):
         self._n_out, self._bends = weight.shape[0], bends
         self.conv = Convolution(weight if weight.dim() == 3 else weight[..., None], bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, T + taps - 1, D) -> (B, T, D'), then through gelu if it bends."""
+    def forward(self, x: Tensor, norm: nn.LayerNorm | None = None) -> Tensor:
+        """(B, T + taps - 1, D) -> (B, T, D'), then through gelu if it bends.
+
+        With a norm, x is fp32, has whole tiles, and is normed on the way in.
+        """
         missing = self.conv.n_in - x.shape[-1]
         x = F.pad(x, (0, missing)) if missing else x.contiguous()
-        out = self.conv(x, narrow=True, bends=self._bends)
+        out = self.conv(x, narrow=True, bends=self._bends, norm=norm)
         return out if self._n_out == self.conv.n_out else out[..., : self._n_out].contiguous()
 
 
@@ -114,10 +117,9 @@ class FastEstimator(nn.Module):
 
     def _transform(self, index: int, stream: Tensor, window: Window | None) -> Tensor:
         """(B, M, D), fp32, through the transformers of a block -> bfloat16"""
-        added: Tensor | None = None
         for transformer in cast(nn.ModuleList, self.transformers[index]):
-            added = transformer(stream, added, window)
-        return (stream if added is None else stream + added).bfloat16()
+            transformer(stream, window)
+        return stream.bfloat16()
 
 
 class _Unit(nn.Module):
@@ -147,13 +149,20 @@ class _Transformer(nn.Module):
         self.out = product_of(attention.to_out[0])
         self.rise, self.fall = product_of(ff.rise, bends=True), product_of(ff.fall)
 
-    def forward(self, stream: Tensor, added: Tensor | None, window: Window | None) -> Tensor:
-        """The stream, fp32, takes in what the last layer added; returns what this one adds."""
-        queries, keys, values = self.qkv(tiles.add_norm(stream, added, self.norm1)).chunk(3, dim=-1)
+    def forward(self, stream: Tensor, window: Window | None) -> None:
+        """The stream, fp32, grows in place."""
+        queries, keys, values = self.qkv(stream, self.norm1).chunk(3, dim=-1)
         if window is not None:
             keys, values = window.reach(keys, values, dim=1)
-        added = self.out(tiles.attend(queries, keys, values, self.n_heads))
-        return self.fall(self.rise(tiles.add_norm(stream, added, self.norm3)))
+        heard = tiles.attend(queries, keys, values, self.n_heads)
+        self.out.conv.add_to(stream, _whole(heard, self.out))
+        self.fall.conv.add_to(stream, _whole(self.rise(stream, self.norm3), self.fall))
+
+
+def _whole(x: Tensor, product: Product) -> Tensor:
+    """With as many channels as whole tiles have."""
+    missing = product.conv.n_in - x.shape[-1]
+    return F.pad(x, (0, missing)) if missing else x
 
 
 def product_of(slow: nn.Module, *, bends: bool = False) -> Product:

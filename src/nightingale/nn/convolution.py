@@ -6,11 +6,14 @@ stays zero. For processors with tiles: ask `tiles.are_here()` first.
 
 from __future__ import annotations
 
+import ctypes
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nightingale.nn import native
+from nightingale.nn.tiles import describe_norm
 
 PART = 32  # channels come in multiples of this
 
@@ -44,32 +47,60 @@ class Convolution(nn.Module):
         return (self._n_taps - 1) * self._dilation
 
     def forward(
-        self, x: Tensor, around: Tensor | None = None, *, narrow: bool = False, bends: bool = False
+        self,
+        x: Tensor,
+        around: Tensor | None = None,
+        *,
+        narrow: bool = False,
+        bends: bool = False,
+        norm: nn.LayerNorm | None = None,
     ) -> Tensor:
         """`around`, as wide as the result and in fp32, is added; `bends`: then through gelu.
 
-        The result is fp32, or bfloat16 if it is to be `narrow`.
+        The result is fp32, or bfloat16 if it is to be `narrow`. With a norm, for a single tap, x is
+        fp32 and is normed on the way in.
         """
-        *rows, n_seen, n_in = x.shape
-        assert n_in == self.n_in
-        assert x.is_contiguous()
-        assert x.dtype == torch.bfloat16
-        n = n_seen - self.reach
+        *rows, n_seen, _ = x.shape
         dtype = torch.bfloat16 if narrow else torch.float32
-        out = torch.empty(*rows, n, self.n_out, dtype=dtype)
+        out = torch.empty(*rows, n_seen - self.reach, self.n_out, dtype=dtype)
+        self._run(x, around, out, bends=bends, norm=norm)
+        return out
+
+    def add_to(self, stream: Tensor, x: Tensor) -> None:
+        """What it makes of x is added to a stream in fp32, in place."""
+        assert stream.shape == (*x.shape[:-1], self.n_out)
+        assert stream.dtype == torch.float32
+        self._run(x, stream, stream)
+
+    def _run(
+        self,
+        x: Tensor,
+        around: Tensor | None,
+        out: Tensor,
+        *,
+        bends: bool = False,
+        norm: nn.LayerNorm | None = None,
+    ) -> None:
+        assert x.shape[-1] == self.n_in
+        assert x.is_contiguous()
+        assert out.is_contiguous()
+        assert x.dtype == (torch.float32 if norm else torch.bfloat16)
+        assert norm is None or self._n_taps == 1
         library = native.tiles()
         assert library is not None
         described = native.Convolution(
             self.weights.data_ptr(), self.bias.data_ptr(), self.n_in, self.n_out, self._n_taps,
             self._dilation,
         )  # fmt: skip
+        read, narrow = x.data_ptr(), out.dtype == torch.bfloat16
+        normed = ctypes.pointer(describe_norm(norm)) if norm else None
         passage = native.Passage(
-            x.data_ptr(), None if around is None else around.data_ptr(),
+            None if norm else read, read if norm else None, normed,
+            None if around is None else around.data_ptr(),
             None if narrow else out.data_ptr(), out.data_ptr() if narrow else None,
-            rows[0] if rows else 1, n, bends,
+            x.shape[0] if x.dim() == 3 else 1, out.shape[-2], bends,
         )  # fmt: skip
         library.nightingale_convolve(described, passage, torch.get_num_threads())
-        return out
 
 
 def between_zeros(x: Tensor, reach: int, n_channels: int) -> Tensor:

@@ -44,7 +44,12 @@ def add_norm(x: Tensor, y: Tensor | None, norm: nn.LayerNorm) -> Tensor:
     out = torch.empty_like(x, dtype=torch.bfloat16)
     n_rows = x.numel() // x.shape[-1]
     _library().nightingale_add_norm(
-        x.data_ptr(), _address(y), _described(norm), n_rows, out.data_ptr(), torch.get_num_threads()
+        x.data_ptr(),
+        _address(y),
+        describe_norm(norm),
+        n_rows,
+        out.data_ptr(),
+        torch.get_num_threads(),
     )
     return out
 
@@ -54,7 +59,7 @@ def norm_mish(h: Tensor, norm: nn.LayerNorm, shift: Tensor | None = None) -> Ten
     out = torch.empty_like(h)
     n_rows = h.numel() // h.shape[-1]
     _library().nightingale_norm_mish(
-        h.data_ptr(), _described(norm), _address(shift), None, n_rows, out.data_ptr(), None,
+        h.data_ptr(), describe_norm(norm), _address(shift), None, n_rows, out.data_ptr(), None,
         torch.get_num_threads(),
     )  # fmt: skip
     return out
@@ -65,7 +70,7 @@ def norm_mish_around(h: Tensor, norm: nn.LayerNorm, around: Tensor) -> Tensor:
     out = torch.empty_like(h, dtype=torch.float32)
     n_rows = h.numel() // h.shape[-1]
     _library().nightingale_norm_mish(
-        h.data_ptr(), _described(norm), None, around.data_ptr(), n_rows, None, out.data_ptr(),
+        h.data_ptr(), describe_norm(norm), None, around.data_ptr(), n_rows, None, out.data_ptr(),
         torch.get_num_threads(),
     )  # fmt: skip
     return out
@@ -79,7 +84,7 @@ def _apart(x: Tensor) -> int:
     return x.stride(1)
 
 
-def _described(norm: nn.LayerNorm) -> native.Norm:
+def describe_norm(norm: nn.LayerNorm) -> native.Norm:
     width = norm.weight.shape[0]
     return native.Norm(norm.weight.data_ptr(), norm.bias.data_ptr(), width, norm.eps)
 

@@ -80,15 +80,18 @@ class Convolution(Structure):
     )
 
 
-class Passage(Structure):
-    _fields_ = (
-        *((name, c_void_p) for name in ("x", "around", "wide", "narrow")),
-        *((name, c_int32) for name in ("n_rows", "n", "bends")),
-    )
-
-
 class Norm(Structure):
     _fields_ = (("weight", c_void_p), ("bias", c_void_p), ("width", c_int32), ("eps", c_float))
+
+
+class Passage(Structure):
+    _fields_ = (
+        ("x", c_void_p),
+        ("stream", c_void_p),
+        ("norm", POINTER(Norm)),
+        *((name, c_void_p) for name in ("around", "wide", "narrow")),
+        *((name, c_int32) for name in ("n_rows", "n", "bends")),
+    )
 
 
 @functools.lru_cache(1)

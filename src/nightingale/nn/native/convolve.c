@@ -43,7 +43,9 @@ static inline void sum_block(const Convolution *c, const uint16_t *x, int out, f
 }
 
 typedef struct {
-  const uint16_t *x;   // (n_rows, n + (n_taps - 1) * dilation, n_in)
+  const uint16_t *x;   // (n_rows, n + (n_taps - 1) * dilation, n_in), or else, for a single tap,
+  const float *stream; // (n_rows, n, n_in), to be normed
+  const Norm *norm;
   const float *around; // (n_rows, n, n_out), added, or none
   float *wide;         // where sums go, (n_rows, n, n_out): either here ...
   uint16_t *narrow;    // ... or here, in bfloat16
@@ -51,7 +53,8 @@ typedef struct {
   int32_t bends;       // through gelu
 } Passage;
 
-static void finish_block(const Convolution *c, const Passage *p, const float *sums, int64_t first, int n_here, int out) {
+static void finish_block(const Convolution *c, const Passage *p, const float *sums, int64_t first, int n_here,
+                         int out) {
   for (int i = 0; i < n_here; i++)
     for (int j = 0; j < 32; j += 16) {
       const int64_t at = (first + i) * c->n_out + out + j;
@@ -63,6 +66,17 @@ static void finish_block(const Convolution *c, const Passage *p, const float *su
     }
 }
 
+// n rows of the stream from row `first` on, normed
+static void norm_rows(const Convolution *c, const Passage *p, int64_t first, int n, uint16_t *to) {
+  for (int i = 0; i < n; i++) {
+    const float *row = p->stream + (first + i) * c->n_in;
+    __m512 mean, scale;
+    measure_row(row, c->n_in, p->norm->eps, &mean, &scale);
+    for (int j = 0; j < c->n_in; j += 16)
+      store_bf16(to + (int64_t)i * c->n_in + j, normed(row, j, p->norm, mean, scale));
+  }
+}
+
 void nightingale_convolve(const Convolution *c, const Passage *p, int n_threads) {
   const int reach = (c->n_taps - 1) * c->dilation, n_blocks = (p->n + FRAMES - 1) / FRAMES;
   const int64_t n_seen = p->n + reach;
@@ -71,14 +85,16 @@ void nightingale_convolve(const Convolution *c, const Passage *p, int n_threads)
     configure_tiles();
     float sums[32 * 32] __attribute__((aligned(64)));
     uint16_t last[(32 + reach) * c->n_in]; // the last frames of a row: tiles read behind them
+    uint16_t fresh[p->norm ? FRAMES * c->n_in : 1];
 #pragma omp for schedule(dynamic, 1)
     for (int unit = 0; unit < p->n_rows * n_blocks; unit++) {
       const int row = unit / n_blocks, begin = unit % n_blocks * FRAMES;
-      const uint16_t *x = p->x + row * n_seen * c->n_in;
+      const uint16_t *x = p->norm ? fresh : p->x + (row * n_seen + begin) * c->n_in;
+      if (p->norm) norm_rows(c, p, row * n_seen + begin, p->n - begin < FRAMES ? p->n - begin : FRAMES, fresh);
       for (int out = 0; out < c->n_out; out += 32)
         for (int t = begin; t < begin + FRAMES && t < p->n; t += 32) {
           const int n_here = p->n - t < 32 ? p->n - t : 32;
-          const uint16_t *from = x + (int64_t)t * c->n_in;
+          const uint16_t *from = x + (int64_t)(t - begin) * c->n_in;
           if (n_here < 32) {
             if (out == 0) memcpy(last, from, (size_t)(n_here + reach) * c->n_in * sizeof *last);
             from = last;

@@ -245,30 +245,6 @@ void nightingale_attend(const uint16_t *queries, const uint16_t *keys, const uin
 
 // ---- between the products ----
 
-typedef struct {
-  const float *weight, *bias; // (width,)
-  int32_t width;              // a multiple of 16
-  float eps;
-} Norm;
-
-// (x - mean) / deviation of a row that stays where it is
-static void measure_row(const float *x, int width, float eps, __m512 *mean, __m512 *scale) {
-  __m512 sum = _mm512_setzero_ps(), squares = _mm512_setzero_ps();
-  for (int i = 0; i < width; i += 16) sum = _mm512_add_ps(sum, _mm512_loadu_ps(x + i));
-  *mean = _mm512_set1_ps(_mm512_reduce_add_ps(sum) / width);
-  for (int i = 0; i < width; i += 16) {
-    __m512 off = _mm512_sub_ps(_mm512_loadu_ps(x + i), *mean);
-    squares = _mm512_fmadd_ps(off, off, squares);
-  }
-  float variance = _mm512_reduce_add_ps(squares) / width;
-  *scale = _mm512_div_ps(_mm512_set1_ps(1), _mm512_sqrt_ps(_mm512_set1_ps(variance + eps)));
-}
-
-static inline __m512 normed(const float *x, int i, const Norm *norm, __m512 mean, __m512 scale) {
-  __m512 off = _mm512_mul_ps(_mm512_sub_ps(_mm512_loadu_ps(x + i), mean), scale);
-  return _mm512_fmadd_ps(off, _mm512_loadu_ps(norm->weight + i), _mm512_loadu_ps(norm->bias + i));
-}
-
 // x += y, where there is a y, both (n, width); out = norm of x
 void nightingale_add_norm(float *x, const uint16_t *y, const Norm *norm, int n, uint16_t *out, int n_threads) {
   const int width = norm->width;
