@@ -47,13 +47,37 @@ def test_a_trial_says_what_was_spoken(result: bench.Result) -> None:
         assert trial.n_tokens == 20
         assert trial.seconds == pytest.approx(SECONDS)
         assert trial.rtf == pytest.approx(trial.wall_ms / 1e3 / SECONDS)
-        assert trial.audible_ms >= trial.wall_ms
+        assert trial.audible_ms >= trial.first_ms
+        assert trial.first_ms <= trial.wall_ms
+        assert trial.n_gaps == 0  # it all comes at once
 
 
 def test_every_stage_has_a_limit_that_it_does_not_beat(result: bench.Result) -> None:
     for stage in bench.STAGES:
         assert result.limits_ms[stage] > 0
         assert min(result.figures()[f"{stage} / limit"]) > 1
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "n_gaps"),
+    [
+        ([(100, 50), (200, 140), (300, 330)], 0),  # plays from 140 on: 300 ms until 440
+        ([(100, 50), (200, 140), (300, 441)], 1),
+        ([(100, 50), (100, 90), (100, 291), (100, 500)], 2),
+        ([(250, 50), (100, 299)], 0),
+        ([(50, 50)], 0),
+    ],
+)
+def test_a_gap_is_when_the_buffer_runs_dry(
+    arrivals: list[tuple[float, float]], n_gaps: int
+) -> None:
+    assert bench.gaps(arrivals, 200) == n_gaps
+
+
+def test_an_audible_sample_may_come_in_a_later_chunk() -> None:
+    silent, loud = np.zeros(2400, np.float32), np.full(2400, 0.5, np.float32)
+    assert bench.first_audible_ms([(silent, 70), (loud, 90)]) == 170
+    assert bench.first_audible_ms([(silent, 70), (loud, 300)]) == 300
 
 
 def test_weights_are_counted_in_the_form_they_are_kept() -> None:
@@ -76,9 +100,9 @@ def test_operations_are_those_of_the_released_model() -> None:
 
 def test_silence_at_the_front_is_not_yet_sound() -> None:
     samples = np.zeros(24_000, np.float32)
-    assert bench.first_audible_ms(samples) == 1000
+    assert bench.first_audible_ms([(samples, 70)]) == 1070
     samples[2400:] = 0.5
-    assert bench.first_audible_ms(samples) == 100
+    assert bench.first_audible_ms([(samples, 70)]) == 170
 
 
 def test_limits_are_of_this_world() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from nightingale.errors import MissingPackageError
-from nightingale.measure.bench import STAGES, Result
+from nightingale.measure.bench import BUFFER_MS, STAGES, Result
 from nightingale.measure.history import compare
 
 _COLOURS = {"better": "green", "worse": "red", "noise": "dim"}
@@ -26,6 +26,7 @@ def table(result: Result, before: Any | None = None) -> Table:
             colour = _COLOURS[change.verdict]
             row += [f"{change.before:.4g}", f"[{colour}]{change.verdict}[/{colour}]"]
         shown.add_row(*row)
+    shown.add_row(f"gaps at {BUFFER_MS} ms", str(sum(trial.n_gaps for trial in result.trials)))
     shown.add_row("peak memory MB", f"{result.peak_mb:.0f}")
     return shown
 
