@@ -40,6 +40,7 @@ class Options:
     # what is spoken
     language: str | None = "en"  # None: no language tag (Multilingual only)
     exaggeration: float = 0.5  # not Turbo and Nano
+    guard: bool = True  # keep to the text, where the model can tell how far it has come
 
     # sampling
     cfg_weight: float = 0.5  # guidance; 0 runs one row instead of two

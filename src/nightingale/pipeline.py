@@ -41,6 +41,7 @@ from nightingale.nn.shelf import Shelf
 from nightingale.settings import Settings
 from nightingale.speech import Speech
 from nightingale.stream import Cut, WaveDecoder, WaveState, cut
+from nightingale.t3.guard import Guard
 from nightingale.t3.prefix import Prefixes
 from nightingale.text.split import gather, split
 from nightingale.vocoder.model import fade_in
@@ -143,13 +144,17 @@ class Nightingale:
             text_tokens = self.parts.tokenizer.encode(text, options.language)
             speech.clock.lap("text_ms")
             prefix = self._prefixes.get(voice.t3, options.exaggeration)
-            steps = self.parts.t3.decode(text_tokens, prefix, options)
+            heads = self.parts.t3.config.alignment_heads
+            guard = Guard(heads, len(text_tokens)) if options.guard and heads else None
+            steps = self.parts.t3.decode(text_tokens, prefix, options, guard=guard)
         while not speech.is_cancelled:
             with self._turn():
                 token = next(steps, None)
             if token is None:
-                return
+                break
             yield token
+        if guard is not None and not guard.is_said and not speech.is_cancelled:
+            speech.unsaid.append(text[int(guard.share_said * len(text)) :])
 
     def _codes(self, tokens: Iterator[int], progress: Progress, speech: Speech) -> Iterator[int]:
         """The tokens that stand for sound. Upstream crashes on some of the others."""
@@ -163,7 +168,7 @@ class Nightingale:
                 yield token
         if speech.is_cancelled:
             return
-        speech.is_complete &= token == END_OF_SPEECH
+        speech.is_complete &= token == END_OF_SPEECH and not speech.unsaid
         if n_codes == 0:
             raise SpeechError("the model ended before it said anything; try another seed")
         if not self.parts.t3.config.is_llama:

@@ -18,7 +18,8 @@ class Speech:
         self.chunks: Iterator[AudioChunk] = iter(())
         self.tokens: list[int] = []  # speech tokens that stand for sound
         self.n_tokens = 0  # all of them
-        self.is_complete = True  # False: a limit was reached before the text ended
+        self.is_complete = True  # False: a part of the text was not said
+        self.unsaid: list[str] = []  # roughly those parts, where the model can tell
         self.is_cancelled = False
         self.clock = Clock()
 

@@ -24,7 +24,7 @@ class Audio:
 
     samples: NDArray[np.float32]  # (N,), between -1 and 1
     tokens: tuple[int, ...]  # the speech tokens behind it
-    is_complete: bool  # False: the limit of tokens was reached before the text ended
+    is_complete: bool  # False: a part of the text was not said
     timings: Timings
 
     @property

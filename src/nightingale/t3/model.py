@@ -21,6 +21,7 @@ from nightingale.t3.cache import KVCache
 from nightingale.t3.conditioning import N_QUERIES, SPEAKER_DIM, Conditioner
 from nightingale.t3.decode import Noise, decode
 from nightingale.t3.gpt2 import Gpt2
+from nightingale.t3.guard import Guard
 from nightingale.t3.llama import Llama
 from nightingale.t3.prefix import GRID, Prefix
 from nightingale.t3.sampling import gpt2_sampler, guide, llama_sampler
@@ -93,13 +94,17 @@ class T3(nn.Module):
         *,
         noise: Noise | None = None,
         alignment: Alignment | None = None,
+        guard: Guard | None = None,
     ) -> Iterator[int]:
         """Speech tokens, one at a time, as in `decode.decode`; noise comes from the seed."""
         self._check(text, options)
         make_sampler = llama_sampler if self.config.is_llama else gpt2_sampler
+        sample = make_sampler(options)
+        if guard is not None:
+            alignment, sample = guard.alignment, guard.watch(sample)
         utterance = Utterance(self, text, prefix, options, alignment)
         draw = noise or self._noise(options.seed)
-        return decode(utterance, make_sampler(options), draw, options.max_tokens)
+        return decode(utterance, sample, draw, options.max_tokens)
 
     @torch.inference_mode()
     def prefix(self, prompt: T3Prompt, exaggeration: float) -> Prefix:
