@@ -1,7 +1,8 @@
 """Put the trained parts into files as a release has them: names, layout, and sizes in the header.
 
-Weights become 16-bit. The mean-flow decoder differs from the standard one in its estimator alone:
-its file holds just that and says where the rest is.
+Weights become 16-bit; of matrices, one more bit is rounded away, so that the wheel that carries
+them stays small (ZIP leaves 73 % of them instead of 78). The mean-flow decoder differs from the
+standard one in its estimator alone: its file holds just that and says where the rest is.
 """
 
 from __future__ import annotations
@@ -27,12 +28,20 @@ N_PROMPT_TOKENS = 90  # of the voice that comes along: short, because every requ
 
 def write(file: Path, tensors: dict[str, Tensor], dtype: torch.dtype, **header: Any) -> None:
     told = {"nightingale": json.dumps(header, default=_plain)} if header else None
-    small = {
-        name: tensor.to(dtype if tensor.is_floating_point() else tensor.dtype).contiguous()
-        for name, tensor in tensors.items()
-    }
+    small = {name: shrunk(tensor, dtype).contiguous() for name, tensor in tensors.items()}
     save_file(small, file, told)
     typer.echo(f"{file.name}: {file.stat().st_size / 1e6:.2f} MB")
+
+
+def shrunk(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Matrices to bfloat16 with 6 bits behind the first; vectors to what is asked for."""
+    if not tensor.is_floating_point() or dtype == torch.float32:
+        return tensor
+    if tensor.dim() < 2:
+        return tensor.to(dtype)
+    power = tensor.float().abs().clamp_min(1e-30).log2().floor()
+    unit = torch.exp2(power - 6)
+    return ((tensor.float() / unit).round() * unit).bfloat16()
 
 
 def _plain(value: object) -> Any:
