@@ -27,9 +27,10 @@ from training.tokenizer import tokens_by_voice
 from training.work import work
 
 ENCODER = EncoderConfig(d_model=128, n_heads=2, d_ffn=384, n_layers=2, n_up_layers=1)
-SIZES = {"d_model": 128, "n_heads": 4, "d_head": 32, "d_ffn": 384, "d_time": 128}
-ESTIMATOR = EstimatorConfig(**SIZES, n_mid_blocks=3, n_transformers=1)
-MEANFLOW = EstimatorConfig(**SIZES, n_mid_blocks=3, n_transformers=1, meanflow=True)
+# The last layer must tell 80 bands of noise from speech by units that bend: 128 were too few.
+SIZES = {"d_model": 192, "n_heads": 4, "d_head": 32, "d_ffn": 384, "d_time": 128}
+ESTIMATOR = EstimatorConfig(**SIZES, n_mid_blocks=2, n_transformers=1)
+MEANFLOW = EstimatorConfig(**SIZES, n_mid_blocks=2, n_transformers=1, meanflow=True)
 FOLDER = work() / "flow"
 MEANFLOW_FOLDER = work() / "meanflow"
 LENGTHS = (48, 96, 160, 256)  # tokens

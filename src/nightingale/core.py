@@ -140,6 +140,15 @@ class AudioChunk:
 
 
 @dataclass(frozen=True, slots=True)
+class Word:
+    """A word that was said, and when in the sound."""
+
+    text: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Timings:
     """Where the time of one utterance went; the parts add up to the whole."""
 

@@ -44,6 +44,7 @@ from nightingale.stream import Cut, WaveDecoder, WaveState, cut
 from nightingale.t3.guard import Guard
 from nightingale.t3.prefix import Prefixes
 from nightingale.text.split import gather, split
+from nightingale.text.words import spans
 from nightingale.vocoder.model import fade_in
 from nightingale.voice.clone import clone
 from nightingale.voice.examine import Report, examine
@@ -147,6 +148,9 @@ class Nightingale:
             heads = self.parts.t3.config.alignment_heads
             guard = Guard(heads, len(text_tokens)) if options.guard and heads else None
             steps = self.parts.t3.decode(text_tokens, prefix, options, guard=guard)
+            if guard is not None:
+                words = spans(text, text_tokens, self.parts.tokenizer.space)
+                speech.open_part(words, guard.places)
         while not speech.is_cancelled:
             with self._turn():
                 token = next(steps, None)

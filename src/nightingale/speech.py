@@ -3,9 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from nightingale.core import AudioChunk, Timings
+from nightingale.core import SAMPLES_PER_SECOND, TOKENS_PER_SECOND, AudioChunk, Timings, Word
+from nightingale.text.words import Span
+
+
+@dataclass(slots=True)
+class Part:
+    """A part of the text: where its words are, and which of its tokens each speech token says."""
+
+    spans: list[Span]
+    places: Sequence[int]  # grows while it is spoken
+    start_s: float
+
+    def words(self) -> Iterator[Word]:
+        """Those that have begun; the last one ends where speech has come to."""
+        begun = [
+            next((at for at, place in enumerate(self.places) if place >= span.first), None)
+            for span in self.spans
+        ]
+        known = [at for at in begun if at is not None]
+        ends = [*known[1:], len(self.places)]
+        for span, start, end in zip(self.spans, known, ends, strict=False):
+            yield Word(span.text, *(self.start_s + at / TOKENS_PER_SECOND for at in (start, end)))
 
 
 class Speech:
@@ -21,13 +43,33 @@ class Speech:
         self.is_complete = True  # False: a part of the text was not said
         self.unsaid: list[str] = []  # roughly those parts, where the model can tell
         self.is_cancelled = False
+        self.parts: list[Part] = []
+        self.n_samples = 0  # that were handed out
         self.clock = Clock()
 
     def __iter__(self) -> Iterator[AudioChunk]:
         return self
 
     def __next__(self) -> AudioChunk:
-        return next(self.chunks)
+        chunk = next(self.chunks)
+        self.n_samples += len(chunk.samples)
+        return chunk
+
+    @property
+    def words(self) -> list[Word]:
+        """Words so far and when they are said, from models that can tell; else parts of the text.
+
+        Tokens run ahead of the sound: a word may be here before it can be heard.
+        """
+        return [word for part in self.parts for word in part.words()]
+
+    def word_at(self, seconds: float) -> Word | None:
+        """What is being said then, or was said last: for who stops listening there."""
+        return next((word for word in reversed(self.words) if word.start_s <= seconds), None)
+
+    def open_part(self, spans: list[Span], places: Sequence[int]) -> None:
+        """A new part of the text begins where the sound has come to."""
+        self.parts.append(Part(spans, places, self.n_samples / SAMPLES_PER_SECOND))
 
     def cancel(self) -> None:
         """Stop after the step that is being computed; no chunk comes any more."""

@@ -40,6 +40,8 @@ BORING = 1e-3  # weights of the control tokens: they are rarely drawn, as in a t
 class LetterTokenizer:
     """A token for each letter; which one does not matter."""
 
+    space: int | None = None
+
     def __init__(self, n_text: int) -> None:
         self._n_text = n_text
 

@@ -22,6 +22,7 @@ from nightingale.text.normalize import ENGLISH, MULTILINGUAL, TURBO, normalize
 
 START_OF_TEXT = 255
 END_OF_TEXT = 0
+SPACE = "[SPACE]"
 MAX_TEXT_TOKENS = 2048  # start and end not counted
 
 
@@ -30,6 +31,7 @@ class EnglishTokenizer:
 
     def __init__(self, json: Path) -> None:
         self._tokenizer = _load(json)
+        self.space: int | None = self._tokenizer.token_to_id(SPACE)
 
     def encode(self, text: str, language: str | None = None) -> list[int]:
         """The ids of one utterance, start and end included."""
@@ -51,6 +53,7 @@ class MultilingualTokenizer:
 
     def __init__(self, json: Path, cangjie: Path | None = None, lowercase: bool = True) -> None:
         self._tokenizer = _load(json)
+        self.space: int | None = self._tokenizer.token_to_id(SPACE)
         self._cangjie = cangjie
         self._lowercase = lowercase
 
@@ -78,6 +81,8 @@ class MultilingualTokenizer:
 class Gpt2Tokenizer:
     """Turbo's and Nano's: byte-level, nothing in front and nothing behind, 50276 ids."""
 
+    space: int | None = None  # spaces are parts of other tokens
+
     def __init__(self, folder: Path) -> None:
         self._tokenizer = gpt2.build(folder)
         # where upstream cuts the text off, we refuse it
@@ -91,7 +96,9 @@ class Gpt2Tokenizer:
 
 
 class TextTokenizer(Protocol):
-    """Any of them."""
+    """Any of them; `space` is the id that stands between words, if one does."""
+
+    space: int | None
 
     def encode(self, text: str, language: str | None = None) -> list[int]:
         """The ids of one utterance, start and end included."""
@@ -110,7 +117,7 @@ def _load(path: Path) -> Tokenizer:
 
 
 def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
-    ids = tokenizer.encode(text.replace(" ", "[SPACE]")).ids
+    ids = tokenizer.encode(text.replace(" ", SPACE)).ids
     return [START_OF_TEXT, *_fitting(ids, MAX_TEXT_TOKENS), END_OF_TEXT]
 
 

@@ -1,0 +1,27 @@
+"""Which tokens of a text make up which of its words. Knows nothing of when they are said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A word, and the first of its tokens."""
+
+    text: str
+    first: int
+
+
+def spans(text: str, tokens: Sequence[int], space: int | None) -> list[Span]:
+    """The words of a text among its tokens, which a space token sets apart.
+
+    Where reading changed how many words there are (a number in figures, a script without spaces),
+    there is one span for all of them.
+    """
+    words = text.split()
+    starts = [1, *(at + 1 for at, token in enumerate(tokens) if token == space)]
+    if space is None or len(starts) != len(words):
+        return [Span(" ".join(words), 0)]
+    return [Span(word, first) for word, first in zip(words, starts, strict=True)]
