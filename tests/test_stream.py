@@ -51,7 +51,9 @@ def heard(speech: Speech) -> NDArray[np.float32]:
 
 @pytest.mark.parametrize("n_tokens", range(40))
 def test_every_token_is_in_one_window_and_three_are_looked_at(n_tokens: int) -> None:
-    windows = list(cut(range(n_tokens), GRID))
+    steps = list(cut(range(n_tokens), GRID))
+    windows = [step for step in steps if step]
+    assert len(steps) == n_tokens + 1
     rendered = [w.tokens[: len(w.tokens) - w.n_ahead] for w in windows]
     assert [token for window in rendered for token in window] == list(range(n_tokens))
     assert [w.is_last for w in windows] == [False] * (len(windows) - 1) + [True]
@@ -69,7 +71,7 @@ def test_a_window_is_there_as_soon_as_its_tokens_are() -> None:
             asked.append(token)
             yield token
 
-    windows = cut(tokens(), GRID)
+    windows = filter(None, cut(tokens(), GRID))
     next(windows)
     assert len(asked) == GRID[0] + N_AHEAD
     next(windows)
@@ -77,7 +79,7 @@ def test_a_window_is_there_as_soon_as_its_tokens_are() -> None:
 
 
 def test_without_a_grid_there_is_one_window() -> None:
-    assert list(cut(range(5), ())) == [Cut([0, 1, 2, 3, 4], is_last=True)]
+    assert list(cut(range(5), ())) == [None] * 5 + [Cut([0, 1, 2, 3, 4], is_last=True)]
 
 
 # ---- what is heard ----
@@ -131,6 +133,16 @@ def test_streams_by_turns_are_as_alone(engine: Nightingale) -> None:
                 part.append(chunk.samples)
     for part, one in zip(parts, alone, strict=True):
         assert np.array_equal(np.concatenate(part), one)
+
+
+def test_a_step_is_a_token_or_a_window(releases: Path) -> None:
+    engine = load(releases, "multilingual-hi", watermark=False)
+    made: list[int] = []
+    speech = engine.stream(TEXT, max_tokens=20, progress=made.append)
+    for n_tokens in range(1, GRID[0] + N_AHEAD):
+        assert speech.step() is None
+        assert len(made) == n_tokens
+    assert speech.step() is not None
 
 
 def test_streams_of_several_threads_are_as_alone(engine: Nightingale) -> None:

@@ -113,7 +113,7 @@ class Nightingale:
         """
         wanted, speech = replace(self.defaults, **options), Speech()
         parts = split(text) if isinstance(text, str) else gather(text)
-        speech.chunks = self._speak(parts, voice or self.parts.voice, wanted, progress, speech)
+        speech.steps = self._speak(parts, voice or self.parts.voice, wanted, progress, speech)
         return speech
 
     def _speak(
@@ -123,7 +123,7 @@ class Nightingale:
         options: Options,
         progress: Progress,
         speech: Speech,
-    ) -> Iterator[AudioChunk]:
+    ) -> Iterator[AudioChunk | None]:
         for number, text in enumerate(parts):
             speech.clock.restart()
             wanted = replace(options, seed=lineage(options.seed, number))
@@ -131,12 +131,13 @@ class Nightingale:
             state: WaveState | None = None
             for window in cut(self._codes(tokens, progress, speech), self.parts.plan.grid):
                 speech.clock.lap("tokens_ms")
+                samples = None
+                if window is not None and not speech.is_cancelled:
+                    with self._turn():
+                        samples, state = self._sound(window, state, voice.flow, wanted.seed, speech)
                 if speech.is_cancelled:
                     return
-                with self._turn():
-                    samples, state = self._sound(window, state, voice.flow, wanted.seed, speech)
-                if len(samples) and not speech.is_cancelled:
-                    yield AudioChunk(samples)
+                yield AudioChunk(samples) if samples is not None and len(samples) else None
                 speech.clock.restart()
 
     def _tokens(self, text: str, voice: Voice, options: Options, speech: Speech) -> Iterator[int]:

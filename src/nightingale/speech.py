@@ -37,7 +37,7 @@ class Speech:
     """
 
     def __init__(self) -> None:
-        self.chunks: Iterator[AudioChunk] = iter(())
+        self.steps: Iterator[AudioChunk | None] = iter(())  # of the work; some end in sound
         self.tokens: list[int] = []  # speech tokens that stand for sound
         self.n_tokens = 0  # all of them
         self.is_complete = True  # False: a part of the text was not said
@@ -51,8 +51,15 @@ class Speech:
         return self
 
     def __next__(self) -> AudioChunk:
-        chunk = next(self.chunks)
-        self.n_samples += len(chunk.samples)
+        chunk = None
+        while chunk is None:
+            chunk = self.step()
+        return chunk
+
+    def step(self) -> AudioChunk | None:
+        """One token, or one window, further; for who shares the model among many."""
+        chunk = next(self.steps)
+        self.n_samples += len(chunk.samples) if chunk else 0
         return chunk
 
     @property

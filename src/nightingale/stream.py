@@ -40,8 +40,11 @@ class Cut:
         return 0 if self.is_last else N_AHEAD
 
 
-def cut(tokens: Iterable[int], grid: Sequence[int]) -> Iterator[Cut]:
-    """Windows as soon as their tokens are there; without a grid, one window holds everything."""
+def cut(tokens: Iterable[int], grid: Sequence[int]) -> Iterator[Cut | None]:
+    """A window as soon as its tokens are there, and None for each token before that.
+
+    Without a grid, one window holds everything.
+    """
     held: list[int] = []
     sizes = chain(grid, repeat(grid[-1])) if grid else None
     size = next(sizes) if sizes else 0
@@ -51,6 +54,8 @@ def cut(tokens: Iterable[int], grid: Sequence[int]) -> Iterator[Cut]:
             yield Cut(held.copy(), is_last=False)
             del held[:size]
             size = next(sizes)
+        else:
+            yield None
     yield Cut(held, is_last=True)
 
 
