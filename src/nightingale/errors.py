@@ -7,6 +7,7 @@
     │   ├── LanguageError       a language this model does not speak
     │   ├── AudioError          a recording that cannot be used
     │   └── VoiceError          no such voice, or one that was made for another model
+    ├── BusyError               as many requests as there may be; the same one will do later
     ├── SpeechError             the model made nothing that can be heard
     ├── MissingPackageError     an optional package is needed; the message holds the command
     ├── SettingsError           an environment variable that is unknown or cannot be read
@@ -46,6 +47,10 @@ class AudioError(RequestError):
 
 class VoiceError(RequestError):
     """There is no such voice, or it was made for another model."""
+
+
+class BusyError(NightingaleError):
+    """There are as many requests already as there may be."""
 
 
 class SpeechError(NightingaleError):

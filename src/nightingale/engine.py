@@ -1,0 +1,121 @@
+"""Many requests, one model: whose step is next.
+
+One thread owns the model and computes one step at a time, for the listener who would otherwise
+starve first. What a request sounds like does not depend on who else is there: only when it sounds.
+Knows nothing of sockets, and of speech only that it comes in steps.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from nightingale.core import SAMPLES_PER_SECOND, AudioChunk
+from nightingale.errors import BusyError
+
+
+class Steps(Protocol):
+    """An utterance under way, as `Speech` is."""
+
+    def step(self) -> AudioChunk | None:
+        """Raises StopIteration at the end."""
+
+    def cancel(self) -> None: ...
+
+
+PATIENCE_S = 0.5  # who waits for the first sound is due after this; who listens, when all is heard
+
+Hear = Callable[[AudioChunk], None]  # called in the engine's thread: hand it on, do not wait
+End = Callable[[Exception | None], None]  # once, when nothing comes any more
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One that was admitted."""
+
+    speech: Steps
+    hear: Hear
+    end: End
+    asked_at: float
+    first_at: float | None = None  # when its listener began to hear
+    given_s: float = 0.0
+    is_cancelled: bool = False
+
+    @property
+    def starves_at(self) -> float:
+        """When its listener has heard everything, or loses patience."""
+        if self.first_at is None:
+            return self.asked_at + PATIENCE_S
+        return self.first_at + self.given_s
+
+
+class Engine:
+    """Computes for all who were admitted, until it is closed."""
+
+    def __init__(self, max_requests: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._max, self._clock = max_requests, clock
+        self._requests: list[Request] = []
+        self._changed = threading.Condition()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
+        self._thread.start()
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def admit(self, speech: Steps, hear: Hear, end: End) -> Request:
+        """Begin to compute, beside the others; or refuse at once."""
+        request = Request(speech, hear, end, self._clock())
+        with self._changed:
+            if self._is_closed:
+                raise BusyError("this engine is closing: ask another one")
+            if len(self._requests) >= self._max:
+                raise BusyError(f"{self._max} requests are being spoken already: try again soon")
+            self._requests.append(request)
+            self._changed.notify()
+        return request
+
+    def cancel(self, request: Request) -> None:
+        """Stop within a step; its `end` is called, and nothing is heard any more."""
+        request.is_cancelled = True
+        request.speech.cancel()
+
+    def close(self) -> None:
+        """Take no more; wait until everything was said."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (request := self._next()) is not None:
+            try:
+                chunk = request.speech.step()
+            except StopIteration:
+                self._finish(request, None)
+            except Exception as error:  # one request's, and only its own
+                self._finish(request, error)
+            else:
+                self._give(request, chunk)
+
+    def _next(self) -> Request | None:
+        with self._changed:
+            while not self._requests and not self._is_closed:
+                self._changed.wait()
+            return min(self._requests, key=lambda request: request.starves_at, default=None)
+
+    def _give(self, request: Request, chunk: AudioChunk | None) -> None:
+        if chunk is None or request.is_cancelled:
+            return
+        if request.first_at is None:
+            request.first_at = self._clock()
+        request.given_s += len(chunk.samples) / SAMPLES_PER_SECOND
+        request.hear(chunk)
+
+    def _finish(self, request: Request, error: Exception | None) -> None:
+        with self._changed:
+            self._requests.remove(request)
+        request.end(error)

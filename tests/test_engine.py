@@ -1,0 +1,137 @@
+"""Many requests share one model: fairly, and without a trace in the sound."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from nightingale.core import AudioChunk, Plan
+from nightingale.engine import PATIENCE_S, Engine, Request
+from nightingale.errors import BusyError, SpeechError
+from nightingale.pipeline import Nightingale
+from nightingale.speech import Speech
+from tests.tiny_release import make_release
+
+CHUNK = AudioChunk(np.zeros(12_000, np.float32))  # half a second
+
+
+class Told:
+    """A speech of so many steps, every third with sound; notes when it is its turn."""
+
+    def __init__(self, name: str, n_steps: int, turns: list[str], gate: threading.Event) -> None:
+        self._name, self._left, self._turns, self._gate = name, n_steps, turns, gate
+        self.is_cancelled = False
+
+    def step(self) -> AudioChunk | None:
+        self._gate.wait(10)
+        self._turns.append(self._name)
+        if self._left == 0 or self.is_cancelled:
+            raise StopIteration
+        self._left -= 1
+        return CHUNK if self._left % 3 == 0 else None
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.chunks: list[AudioChunk] = []
+        self.error: Exception | None = None
+        self.is_over = threading.Event()
+
+    def end(self, error: Exception | None) -> None:
+        self.error = error
+        self.is_over.set()
+
+
+def admit(engine: Engine, speech: Told) -> tuple[Request, Listener]:
+    listener = Listener()
+    return engine.admit(speech, listener.chunks.append, listener.end), listener
+
+
+def test_everybody_gets_everything() -> None:
+    engine, gate = Engine(8), threading.Event()
+    turns: list[str] = []
+    listeners = [admit(engine, Told(f"{n}", 12, turns, gate))[1] for n in range(8)]
+    with pytest.raises(BusyError, match="8 requests"):
+        admit(engine, Told("one too many", 1, turns, gate))
+    gate.set()
+    engine.close()
+    assert [len(listener.chunks) for listener in listeners] == [4] * 8
+    assert all(listener.is_over.is_set() and listener.error is None for listener in listeners)
+    with pytest.raises(BusyError, match="closing"):
+        admit(engine, Told("too late", 1, turns, gate))
+
+
+def test_who_starves_first_goes_first() -> None:
+    """Time stands still: the clock says what the test says."""
+    now = [100.0]
+    engine, gate = Engine(8, clock=lambda: now[0]), threading.Event()
+    turns: list[str] = []
+    first, _ = admit(engine, Told("first", 9, turns, gate))
+    now[0] += 0.1
+    second, _ = admit(engine, Told("second", 9, turns, gate))
+    assert first.starves_at == pytest.approx(100 + PATIENCE_S)
+    assert second.starves_at == pytest.approx(100.1 + PATIENCE_S)
+    gate.set()
+    engine.close()
+    # Sound for the first, half a second from 100.1 on; so it is due again just before the second,
+    # and then the second until both have the same; ties go to who came first.
+    assert turns[:3] == ["first"] * 3
+    assert turns.index("second") in (3, 6)
+    assert abs(turns[:18].count("first") - turns[:18].count("second")) <= 3
+
+
+def test_a_broken_request_breaks_alone() -> None:
+    engine, gate = Engine(8), threading.Event()
+    turns: list[str] = []
+
+    class Broken(Told):
+        def step(self) -> AudioChunk | None:
+            raise SpeechError("no")
+
+    _, bad = admit(engine, Broken("bad", 3, turns, gate))
+    _, good = admit(engine, Told("good", 6, turns, gate))
+    gate.set()
+    engine.close()
+    assert isinstance(bad.error, SpeechError)
+    assert good.error is None
+    assert len(good.chunks) == 2
+
+
+def test_nothing_is_heard_after_a_cancel() -> None:
+    engine, gate = Engine(8), threading.Event()
+    turns: list[str] = []
+    request, listener = admit(engine, Told("it", 300, turns, gate))
+    engine.cancel(request)
+    gate.set()
+    assert listener.is_over.wait(10)
+    assert listener.chunks == []
+    assert len(turns) <= 2
+    engine.close()
+
+
+def test_real_requests_beside_each_other_sound_as_alone(tmp_path: Path) -> None:
+    make_release(tmp_path / "release", "multilingual-hi")
+    live = Plan("live", recording="remembered", grid=(4, 6, 10), n_held=6)
+    model = Nightingale.load(tmp_path / "release", home=tmp_path, device="cpu", plan=live)
+
+    def joined(chunks: list[AudioChunk]) -> NDArray[np.float32]:
+        return np.concatenate([chunk.samples for chunk in chunks])
+
+    def spoken(seed: int) -> Speech:
+        return model.stream("It is me.", seed=seed, max_tokens=30)
+
+    alone = [joined(list(spoken(seed))) for seed in range(6)]
+    engine, listeners = Engine(6), [Listener() for _ in range(6)]
+    for seed, listener in enumerate(listeners):
+        engine.admit(spoken(seed), listener.chunks.append, listener.end)
+    engine.close()
+    for listener, one in zip(listeners, alone, strict=True):
+        assert listener.error is None
+        assert np.array_equal(joined(listener.chunks), one)
