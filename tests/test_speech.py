@@ -6,7 +6,7 @@ import pytest
 
 from nightingale.core import Word
 from nightingale.speech import Speech
-from nightingale.text.words import Span, spans
+from nightingale.text.words import Span, rest, spans
 
 SPACE = 2
 
@@ -23,6 +23,13 @@ def test_words_that_cannot_be_told_apart_stay_together() -> None:
     ids = [255, 9, SPACE, 9, 0]
     assert spans("At 21 h", ids, SPACE) == [Span("At 21 h", 0)]
     assert spans("Go home", ids, None) == [Span("Go home", 0)]
+
+
+def test_what_is_left_begins_with_a_whole_word() -> None:
+    words = [Span("Go", 1), Span("home,", 4), Span("Anna.", 8)]
+    assert rest(words, 0) == "Go home, Anna."
+    assert rest(words, 5) == "home, Anna."
+    assert rest(words, 9) == "Anna."
 
 
 def speech_of(places: list[int]) -> Speech:

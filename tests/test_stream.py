@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from nightingale import pipeline
 from nightingale.core import PLANS, SAMPLES_PER_TOKEN, Plan
 from nightingale.nn.noise import lineage
 from nightingale.pipeline import Nightingale
 from nightingale.speech import Speech
 from nightingale.stream import N_AHEAD, Cut, cut
+from nightingale.t3.guard import Guard
 from tests.tiny_release import make_release
 
 GRID = (4, 6, 10)
@@ -203,11 +205,39 @@ def test_text_may_come_in_pieces(engine: Nightingale) -> None:
 
 def test_a_long_text_is_spoken_part_by_part(engine: Nightingale) -> None:
     sentence = "This is one of several sentences that are a little longer than they have to be. "
-    speech = engine.stream(5 * sentence, max_tokens=12)
+    speech = engine.stream(5 * sentence, max_tokens=12, guard=False)
     samples = heard(speech)
     assert len(speech.tokens) == 24
     assert len(samples) == 2 * 11 * SAMPLES_PER_TOKEN
     assert not np.array_equal(samples[: len(samples) // 2], samples[len(samples) // 2 :])
+
+
+def test_what_was_not_said_is_tried_again_and_then_reported(
+    engine: Nightingale, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A guard that ends speech after eleven tokens, and finds that the last word is missing."""
+    asked: list[str] = []
+    encode = engine.parts.tokenizer.encode
+
+    class Strict(Guard):
+        is_said = False
+
+        @property
+        def _is_over(self) -> bool:
+            self.places[-1] = 10**6
+            return len(self.places) == 12
+
+    def noted(text: str, language: str | None = None) -> list[int]:
+        asked.append(text)
+        return encode(text, language)
+
+    monkeypatch.setattr(pipeline, "Guard", Strict)
+    monkeypatch.setattr(engine.parts.tokenizer, "encode", noted)
+    speech = engine.stream("It is late.", max_tokens=40)
+    assert len(heard(speech)) == 3 * 10 * SAMPLES_PER_TOKEN
+    assert asked == ["It is late.", "late.", "late."]
+    assert speech.unsaid == ["late."]
+    assert not speech.is_complete
 
 
 def test_seeds_of_parts_differ_and_the_first_is_the_requests() -> None:

@@ -44,7 +44,7 @@ from nightingale.stream import Cut, WaveDecoder, WaveState, cut
 from nightingale.t3.guard import Guard
 from nightingale.t3.prefix import Prefixes
 from nightingale.text.split import gather, split
-from nightingale.text.words import spans
+from nightingale.text.words import rest, spans
 from nightingale.vocoder.model import fade_in
 from nightingale.voice.clone import clone
 from nightingale.voice.examine import Report, examine
@@ -52,6 +52,8 @@ from nightingale.voice.examine import Report, examine
 Progress = Callable[[int], None]  # how many speech tokens there are so far
 
 _MAX_PASSAGES = 2**31  # bytes of recordings that were rendered
+_MAX_ATTEMPTS = 2  # more, to say what was not said
+_RETRIES = 2**40  # their seeds are far from those of later parts
 _SILENCE = [4299] * 3  # tokens that sound like nothing: Turbo and Nano end with them
 
 
@@ -124,21 +126,35 @@ class Nightingale:
         progress: Progress,
         speech: Speech,
     ) -> Iterator[AudioChunk | None]:
-        for number, text in enumerate(parts):
+        for number, part in enumerate(parts):
+            text = part
+            for attempt in range(1 + _MAX_ATTEMPTS):
+                seed = lineage(lineage(options.seed, number), attempt and _RETRIES + attempt)
+                wanted = replace(options, seed=seed)
+                yield from self._speak_part(text, voice, wanted, progress, speech)
+                text, speech.left = speech.left, ""
+                if not text:
+                    break
+            if text:
+                speech.unsaid.append(text)
+                speech.is_complete = False
+
+    def _speak_part(
+        self, text: str, voice: Voice, options: Options, progress: Progress, speech: Speech
+    ) -> Iterator[AudioChunk | None]:
+        speech.clock.restart()
+        tokens = self._tokens(text, voice, options, speech)
+        state: WaveState | None = None
+        for window in cut(self._codes(tokens, progress, speech), self.parts.plan.grid):
+            speech.clock.lap("tokens_ms")
+            samples = None
+            if window is not None and not speech.is_cancelled:
+                with self._turn():
+                    samples, state = self._sound(window, state, voice.flow, options.seed, speech)
+            if speech.is_cancelled:
+                return
+            yield AudioChunk(samples) if samples is not None and len(samples) else None
             speech.clock.restart()
-            wanted = replace(options, seed=lineage(options.seed, number))
-            tokens = self._tokens(text, voice, wanted, speech)
-            state: WaveState | None = None
-            for window in cut(self._codes(tokens, progress, speech), self.parts.plan.grid):
-                speech.clock.lap("tokens_ms")
-                samples = None
-                if window is not None and not speech.is_cancelled:
-                    with self._turn():
-                        samples, state = self._sound(window, state, voice.flow, wanted.seed, speech)
-                if speech.is_cancelled:
-                    return
-                yield AudioChunk(samples) if samples is not None and len(samples) else None
-                speech.clock.restart()
 
     def _tokens(self, text: str, voice: Voice, options: Options, speech: Speech) -> Iterator[int]:
         """Between two of them, others may have the model."""
@@ -149,17 +165,17 @@ class Nightingale:
             heads = self.parts.t3.config.alignment_heads
             guard = Guard(heads, len(text_tokens)) if options.guard and heads else None
             steps = self.parts.t3.decode(text_tokens, prefix, options, guard=guard)
+            words = spans(text, text_tokens, self.parts.tokenizer.space)
             if guard is not None:
-                words = spans(text, text_tokens, self.parts.tokenizer.space)
                 speech.open_part(words, guard.places)
         while not speech.is_cancelled:
             with self._turn():
                 token = next(steps, None)
             if token is None:
                 break
+            if token == END_OF_SPEECH and guard is not None and not guard.is_said:
+                speech.left = rest(words, guard.places[-1])
             yield token
-        if guard is not None and not guard.is_said and not speech.is_cancelled:
-            speech.unsaid.append(text[int(guard.share_said * len(text)) :])
 
     def _codes(self, tokens: Iterator[int], progress: Progress, speech: Speech) -> Iterator[int]:
         """The tokens that stand for sound. Upstream crashes on some of the others."""
@@ -173,7 +189,7 @@ class Nightingale:
                 yield token
         if speech.is_cancelled:
             return
-        speech.is_complete &= token == END_OF_SPEECH and not speech.unsaid
+        speech.is_complete &= token == END_OF_SPEECH
         if n_codes == 0:
             raise SpeechError("the model ended before it said anything; try another seed")
         if not self.parts.t3.config.is_llama:

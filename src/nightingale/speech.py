@@ -41,7 +41,8 @@ class Speech:
         self.tokens: list[int] = []  # speech tokens that stand for sound
         self.n_tokens = 0  # all of them
         self.is_complete = True  # False: a part of the text was not said
-        self.unsaid: list[str] = []  # roughly those parts, where the model can tell
+        self.unsaid: list[str] = []  # which, where the model can tell
+        self.left = ""  # what the last attempt did not say
         self.is_cancelled = False
         self.parts: list[Part] = []
         self.n_samples = 0  # that were handed out

@@ -15,12 +15,12 @@ from nightingale.core import END_OF_SPEECH, TOKENS_PER_SECOND
 from nightingale.t3.attention import Alignment, Heads
 from nightingale.t3.sampling import Sampler
 
-SURE = 0.25  # of a head's attention, on one letter
+SURE = 0.3  # of a head's attention, on one letter; half of it in a short text, where less is chance
 JUMP = 8  # letters: further ahead is not progress but a stray look
 TAIL = 3  # the last stop, the end of text, and one more: none of them must be heard
 PATIENCE = 30  # tokens on one letter, after which speech may end there
 LINGER = TOKENS_PER_SECOND  # tokens behind the last word
-STUCK = 3 * TOKENS_PER_SECOND  # tokens on one letter: nobody pauses that long
+STUCK = 2 * TOKENS_PER_SECOND  # tokens on one letter: nobody pauses that long
 
 
 class Guard:
@@ -30,6 +30,7 @@ class Guard:
         self.alignment = Alignment(heads)
         self.places: list[int] = []  # the text token that each speech token belongs to
         self._n_text = n_text
+        self._sure = min(0.5, max(SURE, 3 / n_text))
         self._place = self._n_still = self._n_sure = 0
 
     def watch(self, sample: Sampler) -> Sampler:
@@ -51,16 +52,11 @@ class Guard:
         """Whether the text was followed to its end, as far as the heads can tell."""
         return not self._is_sure or self._is_at_end
 
-    @property
-    def share_said(self) -> float:
-        """How much of the text was said."""
-        return 1.0 if self.is_said else self._place / self._n_text
-
     def _look(self, row: Tensor) -> None:
         """(heads, text tokens) of the step before"""
         most, place = row.mean(0).max(0)
         self._n_still += 1
-        if float(most) >= SURE:
+        if float(most) >= self._sure:
             self._n_sure += 1
             if 0 < int(place) - self._place <= JUMP:
                 self._place, self._n_still = int(place), 0

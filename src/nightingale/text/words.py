@@ -25,3 +25,9 @@ def spans(text: str, tokens: Sequence[int], space: int | None) -> list[Span]:
     if space is None or len(starts) != len(words):
         return [Span(" ".join(words), 0)]
     return [Span(word, first) for word, first in zip(words, starts, strict=True)]
+
+
+def rest(words: Sequence[Span], place: int) -> str:
+    """The words from the one that a token belongs to on."""
+    first = max((at for at, word in enumerate(words) if word.first <= place), default=0)
+    return " ".join(word.text for word in words[first:])
