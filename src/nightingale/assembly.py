@@ -20,6 +20,7 @@ from nightingale.flow import model as flow
 from nightingale.flow.fast import FastEstimator
 from nightingale.flow.fast_encoder import FastEncoder
 from nightingale.nn import tiles
+from nightingale.nn.blank import blank
 from nightingale.nn.packing import Bits
 from nightingale.t3 import model as t3
 from nightingale.t3.quantized import frame, quantize
@@ -192,7 +193,7 @@ def _t3(model: Model, file: Path, placement: Placement, plan: Plan, home: Path) 
     kept = packed.place(file, plan.t3, home)
     if not kept.is_file():
         return pack(_plain_t3(model, file), plan)
-    with torch.device("meta"):
+    with blank():
         module = frame(t3.T3(_t3_config(model, file)), _N_BITS[plan.t3])
     load_into(module, kept)
     _widen(module, module.state_dict())
@@ -200,7 +201,7 @@ def _t3(model: Model, file: Path, placement: Placement, plan: Plan, home: Path) 
 
 
 def _plain_t3(model: Model, file: Path) -> t3.T3:
-    with torch.device("meta"):
+    with blank():
         module = t3.T3(_t3_config(model, file))
     load_into(module, file, dead=t3.DEAD_TENSORS)
     return module
@@ -230,7 +231,7 @@ def _halved(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _flow(decoder: Decoder, file: Path, placement: Placement) -> flow.Flow:
-    with torch.device("meta"):
+    with blank():
         module = flow.Flow(_sized(flow.CONFIGS[decoder], read_config(file).get("flow")))
     if module.config.meanflow != (decoder == "meanflow"):
         raise LayoutError(f"{file} does not hold the {decoder} decoder, but the other one")
@@ -257,7 +258,7 @@ def _has_tiles(placement: Placement) -> bool:
 
 
 def _vocoder(file: Path, placement: Placement) -> vocoder.Vocoder:
-    with torch.device("meta"):
+    with blank():
         config = _sized(vocoder.VocoderConfig(), read_config(file).get("mel2wav"))
         module = vocoder.Vocoder(config)
     tensors = vocoder.fold_weight_norm(read_tensors(file, prefix="mel2wav."))

@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from nightingale.core import FRAMES_PER_TOKEN, SAMPLES_PER_FRAME
 from nightingale.flow.model import Flow, FlowConfig
+from nightingale.nn.blank import blank
 from nightingale.vocoder.model import Vocoder, VocoderConfig
 
 
@@ -20,7 +21,7 @@ def flow_flops(config: FlowConfig, n_tokens: int, n_prompt: int) -> int:
     """To render tokens behind those of a voice: the encoder once, the estimator every step."""
     schedule, n_mel = config.schedule, config.estimator.n_mel
     n_frames = FRAMES_PER_TOKEN * (n_tokens + n_prompt)
-    with torch.device("meta"):
+    with blank():
         flow = Flow(config)
         tokens = torch.empty(1, n_tokens + n_prompt, config.encoder.d_model)
         mel, speaker = torch.empty(n_frames, n_mel), torch.empty(n_mel)
@@ -33,7 +34,7 @@ def flow_flops(config: FlowConfig, n_tokens: int, n_prompt: int) -> int:
 
 def vocoder_flops(config: VocoderConfig, n_frames: int) -> int:
     """To turn so many frames into samples."""
-    with torch.device("meta"):
+    with blank():
         vocoder = Vocoder(config)
         mel = torch.empty(1, config.n_mels, n_frames)
         source = torch.empty(1, SAMPLES_PER_FRAME * n_frames)

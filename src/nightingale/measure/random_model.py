@@ -27,6 +27,7 @@ from nightingale.core import (
 )
 from nightingale.device import choose
 from nightingale.flow import model as flow
+from nightingale.nn.blank import blank
 from nightingale.t3 import model as t3
 from nightingale.t3.conditioning import SPEAKER_DIM
 from nightingale.vocoder.model import Vocoder, VocoderConfig
@@ -57,7 +58,7 @@ def random_parts(
     chosen = pick_decoder(decoder, model)
     config = t3.CONFIGS[model.family]
     placement = choose(device)
-    with torch.device("meta"):
+    with blank():
         modules = t3.T3(config), flow.Flow(flow.CONFIGS[chosen]), Vocoder(VocoderConfig())
     for seed, module in enumerate(modules):
         fill(module, seed)

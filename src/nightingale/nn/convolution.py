@@ -33,9 +33,12 @@ class Convolution(nn.Module):
         super().__init__()
         n_out, n_in, self._n_taps = weight.shape
         self.n_in, self.n_out, self._dilation = whole(n_in), whole(n_out), dilation
-        grown = F.pad(weight.detach(), (0, 0, 0, self.n_in - n_in, 0, self.n_out - n_out))
-        tiled = grown.view(self.n_out // 16, 16, self.n_in // PART, PART // 2, 2, self._n_taps)
-        self.register_buffer("weights", tiled.permute(0, 5, 2, 3, 1, 4).bfloat16().contiguous())
+        plain = weight.detach().float().contiguous()
+        tiled = torch.empty(self.n_out, self.n_in * self._n_taps, dtype=torch.bfloat16)
+        _library().nightingale_pack(
+            plain.data_ptr(), n_out, n_in, self._n_taps, tiled.data_ptr(), torch.get_num_threads()
+        )
+        self.register_buffer("weights", tiled)
         shift = torch.zeros(n_out) if bias is None else bias.detach().float()
         self.register_buffer("bias", F.pad(shift, (0, self.n_out - n_out)))
         self.weights: Tensor
@@ -86,8 +89,6 @@ class Convolution(nn.Module):
         assert out.is_contiguous()
         assert x.dtype == (torch.float32 if norm else torch.bfloat16)
         assert norm is None or self._n_taps == 1
-        library = native.tiles()
-        assert library is not None
         described = native.Convolution(
             self.weights.data_ptr(), self.bias.data_ptr(), self.n_in, self.n_out, self._n_taps,
             self._dilation,
@@ -100,7 +101,7 @@ class Convolution(nn.Module):
             None if narrow else out.data_ptr(), out.data_ptr() if narrow else None,
             x.shape[0] if x.dim() == 3 else 1, out.shape[-2], bends,
         )  # fmt: skip
-        library.nightingale_convolve(described, passage, torch.get_num_threads())
+        _library().nightingale_convolve(described, passage, torch.get_num_threads())
 
 
 def between_zeros(x: Tensor, reach: int, n_channels: int) -> Tensor:
@@ -124,10 +125,14 @@ class Snake(nn.Module):
     def forward(self, x: Tensor, reach: int) -> Tensor:
         n, width = x.shape
         out = torch.empty(n + reach, width, dtype=torch.bfloat16)
-        library = native.tiles()
-        assert library is not None
-        library.nightingale_snake(
+        _library().nightingale_snake(
             x.data_ptr(), self.pace.data_ptr(), self.inverse.data_ptr(), n, width,
             reach // 2, reach - reach // 2, out.data_ptr(), torch.get_num_threads(),
         )  # fmt: skip
         return out
+
+
+def _library() -> ctypes.CDLL:
+    library = native.tiles()
+    assert library is not None
+    return library

@@ -45,7 +45,8 @@ class Perceiver(nn.Module):
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
-        self.pre_attention_query = nn.Parameter(torch.randn(1, N_QUERIES, d_model) * 0.02)
+        self.pre_attention_query = nn.Parameter(torch.empty(1, N_QUERIES, d_model))
+        nn.init.normal_(self.pre_attention_query, std=0.02)
         self.attn = _Glance(d_model)
 
     def forward(self, prompt: Tensor) -> Tensor:

@@ -116,9 +116,10 @@ def tiles() -> ctypes.CDLL | None:
     found.nightingale_norm_mish.argtypes = (
         c_void_p, POINTER(Norm), c_void_p, c_void_p, c_int32, c_void_p, c_void_p, c_int32,
     )  # fmt: skip
+    found.nightingale_pack.argtypes = (c_void_p, *(c_int32,) * 3, c_void_p, c_int32)
     found.nightingale_convolve.argtypes = (POINTER(Convolution), POINTER(Passage), c_int32)
     found.nightingale_snake.argtypes = (*(c_void_p,) * 3, *(c_int32,) * 4, c_void_p, c_int32)
-    names = ("attend", "add_norm", "norm_mish", "convolve", "snake")
+    names = ("attend", "add_norm", "norm_mish", "pack", "convolve", "snake")
     for name in names:
         getattr(found, f"nightingale_{name}").restype = None
     return found

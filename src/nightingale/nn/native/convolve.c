@@ -12,6 +12,30 @@ typedef struct {
   int32_t n_taps, dilation;
 } Convolution;
 
+static inline uint16_t to_bf16(float x) { // to nearest, ties to even; weights are numbers
+  uint32_t bits;
+  memcpy(&bits, &x, 4);
+  return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+// Weights as a convolution has them, (n_out, n_in, n_taps), to tiles; outputs and inputs that are no whole tiles are
+// joined by zeros.
+void nightingale_pack(const float *from, int n_out, int n_in, int n_taps, uint16_t *to, int n_threads) {
+  const int n_parts = (n_in + 31) / 32, n_columns = (n_out + 31) / 32 * 2;
+#pragma omp parallel for schedule(static) num_threads(n_threads)
+  for (int column = 0; column < n_columns; column++)
+    for (int tap = 0; tap < n_taps; tap++)
+      for (int part = 0; part < n_parts; part++) {
+        uint16_t *tile = to + (((int64_t)column * n_taps + tap) * n_parts + part) * 512;
+        for (int o = 0; o < TILE; o++)
+          for (int i = 0; i < 32; i++) {
+            const int64_t out = column * TILE + o, in = part * 32 + i;
+            const int is_there = out < n_out && in < n_in;
+            tile[i / 2 * 32 + 2 * o + i % 2] = is_there ? to_bf16(from[(out * n_in + in) * n_taps + tap]) : 0;
+          }
+      }
+}
+
 #define FRAMES 64 // that a thread takes at a time
 
 // Sums of 32 frames and 32 outputs; x points to the first tap of the first frame.
