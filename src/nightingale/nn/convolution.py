@@ -43,6 +43,7 @@ class Convolution(nn.Module):
         self.register_buffer("bias", F.pad(shift, (0, self.n_out - n_out)))
         self.weights: Tensor
         self.bias: Tensor
+        self._described: native.Convolution | None = None
 
     @property
     def reach(self) -> int:
@@ -89,10 +90,6 @@ class Convolution(nn.Module):
         assert out.is_contiguous()
         assert x.dtype == (torch.float32 if norm else torch.bfloat16)
         assert norm is None or self._n_taps == 1
-        described = native.Convolution(
-            self.weights.data_ptr(), self.bias.data_ptr(), self.n_in, self.n_out, self._n_taps,
-            self._dilation,
-        )  # fmt: skip
         read, narrow = x.data_ptr(), out.dtype == torch.bfloat16
         normed = ctypes.pointer(describe_norm(norm)) if norm else None
         passage = native.Passage(
@@ -101,7 +98,16 @@ class Convolution(nn.Module):
             None if narrow else out.data_ptr(), out.data_ptr() if narrow else None,
             x.shape[0] if x.dim() == 3 else 1, out.shape[-2], bends,
         )  # fmt: skip
-        _library().nightingale_convolve(described, passage, torch.get_num_threads())
+        _library().nightingale_convolve(self._for_c(), passage, torch.get_num_threads())
+
+    def _for_c(self) -> native.Convolution:
+        """Addresses of its weights; they are looked up once, when everything is in its place."""
+        if self._described is None:
+            self._described = native.Convolution(
+                self.weights.data_ptr(), self.bias.data_ptr(), self.n_in, self.n_out,
+                self._n_taps, self._dilation,
+            )  # fmt: skip
+        return self._described
 
 
 def between_zeros(x: Tensor, reach: int, n_channels: int) -> Tensor:
