@@ -101,8 +101,11 @@ static void norm_rows(const Convolution *c, const Passage *p, int64_t first, int
   }
 }
 
+// Threads take frames; where there are fewer blocks of them than threads, also parts of the outputs.
 void nightingale_convolve(const Convolution *c, const Passage *p, int n_threads) {
   const int reach = (c->n_taps - 1) * c->dilation, n_blocks = (p->n + FRAMES - 1) / FRAMES;
+  const int n_parts = p->n_rows * n_blocks < n_threads ? n_threads : 1;
+  const int part = (c->n_out / 32 + n_parts - 1) / n_parts * 32;
   const int64_t n_seen = p->n + reach;
 #pragma omp parallel num_threads(n_threads)
   {
@@ -111,16 +114,17 @@ void nightingale_convolve(const Convolution *c, const Passage *p, int n_threads)
     uint16_t last[(32 + reach) * c->n_in]; // the last frames of a row: tiles read behind them
     uint16_t fresh[p->norm ? FRAMES * c->n_in : 1];
 #pragma omp for schedule(dynamic, 1)
-    for (int unit = 0; unit < p->n_rows * n_blocks; unit++) {
-      const int row = unit / n_blocks, begin = unit % n_blocks * FRAMES;
+    for (int unit = 0; unit < p->n_rows * n_blocks * n_parts; unit++) {
+      const int row = unit / n_parts / n_blocks, begin = unit / n_parts % n_blocks * FRAMES;
+      const int first = unit % n_parts * part, end = first + part < c->n_out ? first + part : c->n_out;
       const uint16_t *x = p->norm ? fresh : p->x + (row * n_seen + begin) * c->n_in;
       if (p->norm) norm_rows(c, p, row * n_seen + begin, p->n - begin < FRAMES ? p->n - begin : FRAMES, fresh);
-      for (int out = 0; out < c->n_out; out += 32)
+      for (int out = first; out < end; out += 32)
         for (int t = begin; t < begin + FRAMES && t < p->n; t += 32) {
           const int n_here = p->n - t < 32 ? p->n - t : 32;
           const uint16_t *from = x + (int64_t)(t - begin) * c->n_in;
           if (n_here < 32) {
-            if (out == 0) memcpy(last, from, (size_t)(n_here + reach) * c->n_in * sizeof *last);
+            if (out == first) memcpy(last, from, (size_t)(n_here + reach) * c->n_in * sizeof *last);
             from = last;
           }
           sum_block(c, from, out, sums);
