@@ -38,21 +38,32 @@ def test_attention_is_attention(n_rows: int, n_queries: int, n_keys: int, d_head
     queries = drawn(n_rows, n_queries, width).bfloat16()
     keys, values = (drawn(n_rows, n_keys, width, seed=s).bfloat16() for s in (1, 2))
     exact = exact_attention(queries, keys, values, 3)
-    assert error(tiles.attend(queries, keys, values, 3), exact) < 0.004
+    assert error(tiles.attend(queries, [keys], [values], 3), exact) < 0.004
 
 
 def test_attention_reads_parts_of_wider_rows() -> None:
     whole = drawn(2, 40, 3 * 128).bfloat16()
     queries, keys, values = whole.chunk(3, dim=-1)
     exact = exact_attention(queries, keys, values, 2)
-    assert error(tiles.attend(queries, keys, values, 2), exact) < 0.004
+    assert error(tiles.attend(queries, [keys], [values], 2), exact) < 0.004
+
+
+def test_attention_over_several_parts_is_attention_over_them_joined() -> None:
+    queries = drawn(2, 20, 128).bfloat16()
+    keys, values = (drawn(2, 100, 128, seed=s).bfloat16() for s in (1, 2))
+    whole = tiles.attend(queries, [keys], [values], 2)
+    key_parts, value_parts = (
+        [x[:, start:end].contiguous() for start, end in ((0, 1), (1, 51), (51, 58), (58, 100))]
+        for x in (keys, values)
+    )
+    assert torch.equal(tiles.attend(queries, key_parts, value_parts, 2), whole)
 
 
 def test_sharp_attention_neither_overflows_nor_blurs() -> None:
     for n in (20, 200):
         queries, keys, values = (30 * drawn(1, n, 64, seed=s).bfloat16() for s in range(3))
         exact = exact_attention(queries, keys, values, 1)
-        assert error(tiles.attend(queries, keys, values, 1), exact) < 0.004
+        assert error(tiles.attend(queries, [keys], [values], 1), exact) < 0.004
 
 
 @pytest.mark.parametrize("at", [0, 31, 32, 99])
@@ -63,7 +74,7 @@ def test_one_key_may_outweigh_all_others_wherever_it_stands(at: int, size: float
     for key in (size, -size):
         keys[:, at] = key
         exact = exact_attention(queries, keys, values, 1)
-        assert error(tiles.attend(queries, keys, values, 1), exact) < 0.004
+        assert error(tiles.attend(queries, [keys], [values], 1), exact) < 0.004
 
 
 @pytest.fixture
@@ -105,7 +116,7 @@ def test_threads_leave_no_trace(norm: nn.LayerNorm) -> None:
             stream = drawn(2, 50, 48)
             made.append(
                 [
-                    tiles.attend(queries, keys, values, 1),
+                    tiles.attend(queries, [keys], [values], 1),
                     tiles.add_norm(stream, None, norm),
                     tiles.norm_mish(stream.bfloat16(), norm),
                 ]

@@ -151,7 +151,7 @@ class RelativeAttention(nn.Module):
             scores = scores.masked_fill(~mask, -math.inf)
         keys, values = self._heads(self.linear_k(x)), self._heads(self.linear_v(x))
         if window is not None:
-            keys, values = window.reach(keys, values, dim=2)
+            keys, values = (torch.cat(seen, dim=2) for seen in window.reach(keys, values))
         out = F.scaled_dot_product_attention(by_content, keys, values, attn_mask=scores)
         return self.linear_out(out.transpose(1, 2).flatten(2))
 

@@ -229,7 +229,7 @@ class _Attention(nn.Module):
             for project in (self.to_q, self.to_k, self.to_v)
         )
         if window is not None:
-            keys, values = window.reach(keys, values, dim=2)
+            keys, values = (torch.cat(seen, dim=2) for seen in window.reach(keys, values))
         out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
         return self.to_out(out.transpose(1, 2).flatten(2))
 

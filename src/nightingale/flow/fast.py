@@ -152,9 +152,8 @@ class _Transformer(nn.Module):
     def forward(self, stream: Tensor, window: Window | None) -> None:
         """The stream, fp32, grows in place."""
         queries, keys, values = self.qkv(stream, self.norm1).chunk(3, dim=-1)
-        if window is not None:
-            keys, values = window.reach(keys, values, dim=1)
-        heard = tiles.attend(queries, keys, values, self.n_heads)
+        all_keys, all_values = window.reach(keys, values) if window else ([keys], [values])
+        heard = tiles.attend(queries, all_keys, all_values, self.n_heads)
         self.out.conv.add_to(stream, _whole(heard, self.out))
         self.fall.conv.add_to(stream, _whole(self.rise(stream, self.norm3), self.fall))
 

@@ -61,6 +61,28 @@ class _Entrance(nn.Module):
         return self.norm(self.product(x).float()) * self.scale
 
 
+class _Distances(nn.Module):
+    """What a block makes of distances between positions: kept, since it is always the same."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.product = Product(weight, None)
+        self._kept = torch.empty(0, weight.shape[1])
+        self._n = self._n_before = 0
+
+    def forward(self, n: int, n_before: int) -> Tensor:
+        """(2 n + n_before, D), in the order of `distance_waves`."""
+        far = n + n_before
+        if n > self._n or far > self._n + self._n_before:
+            farthest = max(far, self._n + self._n_before)
+            self._n = max(n, self._n)
+            self._n_before = farthest - self._n
+            waves = distance_waves(self._n, self._kept.shape[1], self._n_before)
+            self._kept = self.product(waves[None].bfloat16())[0]
+        start = self._n + self._n_before - far
+        return self._kept[start : start + n + far]
+
+
 class _Block(nn.Module):
     def __init__(self, slow: EncoderBlock) -> None:
         super().__init__()
@@ -70,7 +92,7 @@ class _Block(nn.Module):
         parts = (attention.linear_q, attention.linear_k, attention.linear_v)
         biases = (attention.linear_q.bias, torch.zeros(d_model), attention.linear_v.bias)
         self.qkv = Product(torch.cat([part.weight for part in parts]), torch.cat(biases))
-        self.distances = Product(attention.linear_pos.weight, None)
+        self.distances = _Distances(attention.linear_pos.weight)
         self.out = product_of(attention.linear_out)
         self.rise, self.fall = product_of(ff.w_1), product_of(ff.w_2)
         self.norm_mha, self.norm_ff = slow.norm_mha, slow.norm_ff
@@ -79,16 +101,15 @@ class _Block(nn.Module):
         self.u: Tensor
         self.v: Tensor
 
-    def forward(
-        self, stream: Tensor, added: Tensor | None, waves: Tensor, window: Window | None
-    ) -> Tensor:
+    def forward(self, stream: Tensor, added: Tensor | None, window: Window | None) -> Tensor:
         """The stream, fp32, takes in what the last layer added; returns what this one adds."""
         qkv = self.qkv(tiles.add_norm(stream, added, self.norm_mha)).chunk(3, dim=-1)
         queries, keys, values = (self._heads(part) for part in qkv)  # (B, H, T, D/H)
         if window is not None:
-            keys, values = window.reach(keys, values, dim=2)
+            keys, values = (torch.cat(seen, dim=2) for seen in window.reach(keys, values))
         scale = queries.shape[-1] ** -0.5
-        by_distance = (queries + self.v) @ self._heads(self.distances(waves)).mT
+        distances = self.distances(queries.shape[2], keys.shape[2] - queries.shape[2])
+        by_distance = (queries + self.v) @ self._heads(distances).mT
         scores = (queries + self.u) @ keys.mT + align_distances(by_distance)
         weights = (scores.float() * scale).softmax(-1).bfloat16()
         heard = self.out((weights @ values).transpose(1, 2).flatten(2))
@@ -99,9 +120,7 @@ class _Block(nn.Module):
 
 
 def _through(blocks: nn.ModuleList, stream: Tensor, window: Window | None) -> Tensor:
-    n_before = window.n_before(dim=2) if window else 0
-    waves = distance_waves(stream.shape[1], stream.shape[2], n_before).bfloat16()
     stream, added = stream.contiguous(), None
     for block in blocks:
-        added = block(stream, added, waves, window)
+        added = block(stream, added, window)
     return stream if added is None else stream + added

@@ -89,14 +89,14 @@ class Window:
         """How many positions the next attention will find before its own, along `dim`."""
         return sum(trace.keys[self._n_attentions].shape[dim] for trace in self._before)
 
-    def reach(self, keys: Tensor, values: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of these frames, behind those of all before them along `dim`."""
+    def reach(self, keys: Tensor, values: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Keys and values of all frames before these, and of these at the end."""
         if self._left is not None:
             self._left.keys.append(keys.contiguous())
             self._left.values.append(values.contiguous())
-        if self._before:
-            at = self._n_attentions
-            keys = torch.cat([*(trace.keys[at] for trace in self._before), keys], dim)
-            values = torch.cat([*(trace.values[at] for trace in self._before), values], dim)
+        at = self._n_attentions
         self._n_attentions += 1
-        return keys, values
+        return (
+            [*(trace.keys[at] for trace in self._before), keys],
+            [*(trace.values[at] for trace in self._before), values],
+        )

@@ -7,6 +7,7 @@ libraries compute depend on the number of threads. Rows in, rows out; knows noth
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -21,20 +22,31 @@ def are_here() -> bool:
     return native.tiles() is not None
 
 
-def attend(queries: Tensor, keys: Tensor, values: Tensor, n_heads: int) -> Tensor:
-    """(B, T, D) and (B, T', D), possibly parts of wider rows -> (B, T, D); heads as in D_HEADS."""
+def attend(
+    queries: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor], n_heads: int
+) -> Tensor:
+    """(B, T, D) and some (B, T', D), one behind the other -> (B, T, D); heads as in D_HEADS.
+
+    All may be parts of wider rows.
+    """
     n_rows, n_queries, width = queries.shape
-    n_keys, n_threads = keys.shape[1], torch.get_num_threads()
+    n_keys, n_threads = sum(part.shape[1] for part in keys), torch.get_num_threads()
     assert width // n_heads in D_HEADS
-    assert _apart(values) == _apart(keys)
+    segments = (native.Segment * len(keys))(
+        *(
+            native.Segment(k.data_ptr(), v.data_ptr(), _apart(k, v), k.shape[1])
+            for k, v in zip(keys, values, strict=True)
+        )
+    )
     out = torch.empty(n_rows, n_queries, width, dtype=torch.bfloat16)
     library = _library()
     n_bytes = library.nightingale_attend_bytes(n_keys)
     scratch = torch.empty(n_threads * n_bytes, dtype=torch.uint8)
+    places = torch.empty(2 * n_rows * n_keys, dtype=torch.int64)
     library.nightingale_attend(
-        queries.data_ptr(), keys.data_ptr(), values.data_ptr(), _apart(queries), _apart(keys),
-        n_rows, n_heads, width // n_heads, n_queries, n_keys, out.data_ptr(), scratch.data_ptr(),
-        n_threads,
+        queries.data_ptr(), _apart(queries), segments, len(keys), n_rows, n_heads,
+        width // n_heads, n_queries, n_keys, out.data_ptr(), scratch.data_ptr(),
+        places.data_ptr(), n_threads,
     )  # fmt: skip
     return out
 
@@ -76,8 +88,13 @@ def norm_mish_around(h: Tensor, norm: nn.LayerNorm, around: Tensor) -> Tensor:
     return out
 
 
-def _apart(x: Tensor) -> int:
+def _apart(*tensors: Tensor) -> int:
     """Numbers from one row to the next; rows of a batch must follow each other."""
+    (found,) = {_stride(x) for x in tensors}
+    return found
+
+
+def _stride(x: Tensor) -> int:
     n_rows, n, _ = x.shape
     assert x.stride(2) == 1
     assert n_rows == 1 or x.stride(0) == n * x.stride(1)

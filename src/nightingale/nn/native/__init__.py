@@ -84,6 +84,15 @@ class Norm(Structure):
     _fields_ = (("weight", c_void_p), ("bias", c_void_p), ("width", c_int32), ("eps", c_float))
 
 
+class Segment(Structure):
+    _fields_ = (
+        ("keys", c_void_p),
+        ("values", c_void_p),
+        ("stride", c_int64),
+        ("n", c_int32),
+    )
+
+
 class Passage(Structure):
     _fields_ = (
         ("x", c_void_p),
@@ -108,7 +117,7 @@ def tiles() -> ctypes.CDLL | None:
         return None
     found.nightingale_attend_bytes.restype = c_int64
     found.nightingale_attend.argtypes = (
-        *(c_void_p,) * 3, c_int64, c_int64, *(c_int32,) * 5, c_void_p, c_void_p, c_int32,
+        c_void_p, c_int64, POINTER(Segment), *(c_int32,) * 6, *(c_void_p,) * 3, c_int32,
     )  # fmt: skip
     found.nightingale_add_norm.argtypes = (
         c_void_p, c_void_p, POINTER(Norm), c_int32, c_void_p, c_int32,

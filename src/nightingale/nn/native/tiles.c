@@ -24,26 +24,28 @@ int nightingale_runs_here(void) {
 
 // ---- attention ----
 
-// 16 rows of 16 pairs, the rows behind n_rows empty -> pairs by rows
-static inline void pack_pairs(const uint16_t *from, int64_t stride, int n_rows, uint32_t *to) {
+typedef const uint16_t *Row;
+
+// 16 pairs of each of 16 rows, those behind n_rows empty -> pairs by rows
+static inline void pack_pairs(const Row *rows, int64_t at, int n_rows, uint32_t *to) {
   __m512i r[16];
-  for (int i = 0; i < 16; i++) r[i] = i < n_rows ? _mm512_loadu_si512(from + i * stride) : _mm512_setzero_si512();
+  for (int i = 0; i < 16; i++) r[i] = i < n_rows ? _mm512_loadu_si512(rows[i] + at) : _mm512_setzero_si512();
   transpose16(r);
   for (int i = 0; i < 16; i++) _mm512_storeu_si512(to + 16 * i, r[i]);
 }
 
-// (n, d), rows `stride` apart -> tiles of 16 keys, d / 32 for each of them: [16 pairs of numbers][16 keys]
-static void pack_keys(const uint16_t *keys, int d, int64_t stride, int n, int64_t n_padded, uint32_t *to) {
+// d numbers from `from` on of n rows -> tiles of 16 keys, d / 32 for each of them: [16 pairs of numbers][16 keys]
+static void pack_keys(const Row *keys, int64_t from, int d, int n, int64_t n_padded, uint32_t *to) {
   for (int64_t at = 0; at < n_padded; at += TILE)
     for (int half = 0; half < d / 32; half++, to += 256)
-      pack_pairs(keys + at * stride + 32 * half, stride, n - at < TILE ? n - at : TILE, to);
+      pack_pairs(keys + at, from + 32 * half, n - at < TILE ? n - at : TILE, to);
 }
 
 // Which key of a block of 32 stands at `place` among their weights: packing takes four of each half by turns.
 static inline int key_at(int place) { return place / 8 * 4 + place % 4 + (place % 8 < 4 ? 0 : TILE); }
 
-// (n, d) -> tiles of 32 keys, d / 16 for each of them: [16 pairs of keys][16 numbers]
-static void pack_values(const uint16_t *values, int d, int64_t stride, int n, uint32_t *to) {
+// The same of values -> tiles of 32 keys, d / 16 for each of them: [16 pairs of keys][16 numbers]
+static void pack_values(const Row *values, int64_t from, int d, int n, uint32_t *to) {
   uint16_t order[32];
   for (int i = 0; i < 16; i++) order[2 * i] = i, order[2 * i + 1] = 32 + i;
   const __m512i low = _mm512_loadu_si512(order), high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
@@ -51,8 +53,9 @@ static void pack_values(const uint16_t *values, int d, int64_t stride, int n, ui
     for (int j = 0; j < 16; j++) {
       const int a = at + key_at(2 * j);
       for (int half = 0; half < d / 32; half++) {
-        __m512i x = a < n ? _mm512_loadu_si512(values + a * stride + 32 * half) : _mm512_setzero_si512();
-        __m512i y = a + 1 < n ? _mm512_loadu_si512(values + (a + 1) * stride + 32 * half) : _mm512_setzero_si512();
+        const int64_t i = from + 32 * half;
+        __m512i x = a < n ? _mm512_loadu_si512(values[a] + i) : _mm512_setzero_si512();
+        __m512i y = a + 1 < n ? _mm512_loadu_si512(values[a + 1] + i) : _mm512_setzero_si512();
         _mm512_storeu_si512(to + (2 * half) * 256 + 16 * j, _mm512_permutex2var_epi16(x, low, y));
         _mm512_storeu_si512(to + (2 * half + 1) * 256 + 16 * j, _mm512_permutex2var_epi16(x, high, y));
       }
@@ -86,8 +89,10 @@ static void soften(const float *scores, float factor, const float *shifts, __m51
 }
 
 typedef struct {
-  const uint16_t *queries, *keys, *values; // (n, d) each, rows so many numbers apart:
-  int64_t query_stride, key_stride;
+  const uint16_t *queries; // (n, d), rows so many numbers apart:
+  int64_t query_stride;
+  const Row *keys, *values; // rows of all heads: this one's d numbers are in them from
+  int64_t from;
   int d, n_queries, n_keys;
   uint16_t *out;
   int64_t out_stride;
@@ -167,8 +172,8 @@ static void attend_head(const Head *h, uint8_t *scratch) {
   uint32_t *keys = (uint32_t *)scratch, *values = keys + n_padded * d / 2;
   uint16_t *weights = (uint16_t *)(values + n_padded * d / 2), *last = weights + QUERIES * n_padded;
   float made[QUERIES * MAX_D] __attribute__((aligned(64))), sums[QUERIES];
-  pack_keys(h->keys, d, h->key_stride, n, n_padded, keys);
-  pack_values(h->values, d, h->key_stride, n, values);
+  pack_keys(h->keys, h->from, d, n, n_padded, keys);
+  pack_values(h->values, h->from, d, n, values);
   for (int at = 0; at < h->n_queries; at += QUERIES) {
     const int n_here = h->n_queries - at < QUERIES ? h->n_queries - at : QUERIES;
     const uint16_t *q = h->queries + at * h->query_stride;
@@ -213,11 +218,30 @@ int64_t nightingale_attend_bytes(int n_keys) {
   return 2 * n * MAX_D * 2 + QUERIES * (n * 2 + MAX_D * 2);
 }
 
-// Every query attends to every key: (rows, n_queries, heads * d), and keys and values alike; strides in numbers.
-void nightingale_attend(const uint16_t *queries, const uint16_t *keys, const uint16_t *values, int64_t query_stride,
-                        int64_t key_stride, int n_rows, int n_heads, int d, int n_queries, int n_keys, uint16_t *out,
-                        uint8_t *scratch, int n_threads) {
+// Keys and values of some positions, (rows, n, heads * d) each, positions so many numbers apart.
+typedef struct {
+  const uint16_t *keys, *values;
+  int64_t stride;
+  int32_t n;
+} Segment;
+
+static void find_rows(const Segment *segments, int n_segments, int row, const uint16_t **keys, const uint16_t **values) {
+  for (const Segment *s = segments; s < segments + n_segments; s++)
+    for (int i = 0; i < s->n; i++) {
+      const int64_t at = ((int64_t)row * s->n + i) * s->stride;
+      *keys++ = s->keys + at;
+      *values++ = s->values + at;
+    }
+}
+
+// Every query, (rows, n_queries, heads * d), attends to every key of all segments, as if they were one; `places` has
+// room for the addresses of n_rows * n_keys keys, and as many values.
+void nightingale_attend(const uint16_t *queries, int64_t query_stride, const Segment *segments, int n_segments,
+                        int n_rows, int n_heads, int d, int n_queries, int n_keys, uint16_t *out, uint8_t *scratch,
+                        const uint16_t **places, int n_threads) {
   const int64_t n_bytes = nightingale_attend_bytes(n_keys), width = (int64_t)n_heads * d;
+  for (int row = 0; row < n_rows; row++)
+    find_rows(segments, n_segments, row, places + 2 * row * n_keys, places + (2 * row + 1) * n_keys);
 #pragma omp parallel num_threads(n_threads)
   {
     configure_tiles();
@@ -227,10 +251,10 @@ void nightingale_attend(const uint16_t *queries, const uint16_t *keys, const uin
       const int64_t row = unit / n_heads, at = (int64_t)(unit % n_heads) * d;
       Head head = {
           .queries = queries + row * n_queries * query_stride + at,
-          .keys = keys + row * n_keys * key_stride + at,
-          .values = values + row * n_keys * key_stride + at,
           .query_stride = query_stride,
-          .key_stride = key_stride,
+          .keys = places + 2 * row * n_keys,
+          .values = places + (2 * row + 1) * n_keys,
+          .from = at,
           .d = d,
           .n_queries = n_queries,
           .n_keys = n_keys,
