@@ -1,0 +1,166 @@
+"""The proofs, one command each; each ends with a line of JSON, kept in benchmarks/results."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import statistics
+import subprocess
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+
+from benchmarks.streaming import cancels as cancelling
+from benchmarks.streaming import flat as long_texts
+from benchmarks.streaming import identity as sameness
+from benchmarks.streaming import seams as meeting
+from benchmarks.streaming.nasty import nasty as nasty_texts
+from nightingale.core import SAMPLES_PER_SECOND, Plan
+from nightingale.measure import texts
+from nightingale.measure.bench import machine, speak
+from nightingale.measure.listener import Listener
+from nightingale.measure.random_model import random_parts
+from nightingale.measure.words import word_edits
+from nightingale.pipeline import Nightingale
+
+RESULTS = Path(__file__).parents[1] / "results"
+CATASTROPHE = 0.5  # of the words are wrong
+
+app = typer.Typer(add_completion=False, help=__doc__)
+Model = Annotated[str, typer.Option(help="Name or folder.")]
+Random = Annotated[bool, typer.Option(help="As large as the named model, by chance.")]
+Decoder = Annotated[str | None, typer.Option()]
+
+
+def load(model: str, *, by_chance: bool = False, decoder: str | None = None) -> Nightingale:
+    plan = Plan.named("live")
+    if by_chance:
+        return Nightingale(random_parts(model, decoder, plan=plan))
+    folder = Path(model)
+    return Nightingale.load(folder if folder.is_dir() else model, plan=plan, decoder=decoder)
+
+
+def keep(proof: str, **facts: Any) -> None:
+    commit = subprocess.run(
+        ("git", "describe", "--always", "--dirty"), capture_output=True, text=True, check=False
+    ).stdout.strip()
+    today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    line = json.dumps({"proof": proof, **facts, "commit": commit, "machine": machine()})
+    with (RESULTS / f"streaming-{today}.jsonl").open("a") as file:
+        file.write(line + "\n")
+    print(line)
+
+
+@app.command()
+def identity(
+    model: Model = "fledgling", n: int = 1000, by_chance: Random = False, decoder: Decoder = None
+) -> None:
+    """One sound for each request, whoever listens how."""
+    engine = load(model, by_chance=by_chance, decoder=decoder)
+    said = texts.read("short", 3) + texts.read("held_out", 2)
+    found = sameness.identity(engine, said, n, max_tokens=60 if by_chance else 400)
+    n_sounds = [len(sounds) for sounds in found.values()]
+    keep("identity", model=model, n_runs=n, n_texts=len(said), n_sounds_of_each_text=n_sounds)
+    raise typer.Exit(max(n_sounds) > 1)
+
+
+@app.command()
+def seams(model: Model = "fledgling", n: int = 200, n_planted: int = 60) -> None:
+    """Places where windows meet are like others; planted faults are not."""
+    engine, said, is_bad = load(model), texts.read("held_out", n), False
+    for fault in meeting.FAULTS:
+        answers = meeting.examine(engine, said if fault == "none" else said[:n_planted], fault)
+        p_values = answers.p_values()
+        medians = {
+            m: [statistics.median(side[m]) for side in (answers.seams, answers.others)]
+            for m in meeting.MEASURES
+        }
+        is_alike = min(p_values.values()) > 0.01
+        is_bad |= is_alike != (fault == "none")
+        facts = {"n_seams": answers.n_seams, "p": p_values, "medians_seam_and_other": medians}
+        keep("seams", model=model, fault=fault, **facts)
+    raise typer.Exit(is_bad)
+
+
+@app.command()
+def flat(
+    model: Model = "fledgling",
+    by_chance: Random = False,
+    decoder: Decoder = None,
+    rounds: int = 5,
+    minutes: float = 0,
+) -> None:
+    """Window 50 costs what window 5 does; with --minutes, memory over so much speech."""
+    engine = load(model, by_chance=by_chance, decoder=decoder)
+    costs = long_texts.window_ms(engine, 120, rounds)
+    ratio = long_texts.ratio(costs, 5, 50)
+    facts: dict[str, Any] = {"window_50_to_5": ratio, "window_ms": statistics.median(costs)}
+    if minutes:
+        held = long_texts.memory(engine, minutes)
+        facts |= {"minutes": minutes, "mb_per_hour": held.mb_per_hour, "mb": held.mb[::30]}
+    keep("flat", model=model, **facts)
+
+
+@app.command()
+def cancels(model: Model = "fledgling", n: int = 1000) -> None:
+    """Interrupted at random moments."""
+    found = cancelling.cancels(load(model), n)
+    slowest, usual = max(found.stopped_ms), statistics.median(found.stopped_ms)
+    facts = {"n_after": found.n_after, "n_late": found.n_late, "n_finished": found.n_finished}
+    keep("cancels", model=model, n=n, median_ms=usual, slowest_ms=slowest, **facts)
+    raise typer.Exit(bool(found.n_after or found.n_late))
+
+
+@app.command()
+def nasty(judges: Path, model: Model = "fledgling", n: int = 500, guard: bool = True) -> None:
+    """How many texts come out as something else."""
+    engine, listener = load(model), Listener(judges, torch.get_num_threads())
+    worst: list[tuple[float, str, str]] = []
+    n_told = 0
+    for seed, text in enumerate(nasty_texts(n)):
+        audio = engine.say(text, seed=seed, guard=guard)
+        heard = listener.transcribe(audio.samples, SAMPLES_PER_SECOND)
+        edits = word_edits(text, heard)
+        n_told += not audio.is_complete
+        worst.append((edits.rate, text, heard))
+    worst.sort(reverse=True)
+    bad = [row for row in worst if row[0] > CATASTROPHE]
+    for rate, text, heard in bad:
+        print(f"{rate:.0%}  {text[:80]!r}  heard as  {heard[:80]!r}")
+    mean = statistics.mean(rate for rate, *_ in worst)
+    facts = {"n_over_half_wrong": len(bad), "mean_rate": mean, "n_reported_incomplete": n_told}
+    keep("nasty", model=model, n=n, guard=guard, **facts)
+
+
+@app.command(name="first-sound")
+def first_sound(
+    model: Model, by_chance: Random = False, decoder: Decoder = None, n: int = 50
+) -> None:
+    """From the request to the first sample that can be heard, warm."""
+    engine = load(model, by_chance=by_chance, decoder=decoder)
+    speak(engine, "The first one is not counted.", None, 50)
+    trials = []
+    for text in texts.read("held_out", n):
+        trials.append(speak(engine, text, None, 125))
+        time.sleep(0.1)
+    first = [trial.first_ms for trial in trials]
+    audible = [trial.audible_ms for trial in trials]
+    keep(
+        "first sound",
+        model=model,
+        decoder=decoder,
+        n=n,
+        plan=str(engine.parts.plan),
+        first_ms={p: float(np.percentile(first, p)) for p in (50, 95)},
+        audible_ms={p: float(np.percentile(audible, p)) for p in (50, 95)},
+        gaps_at_200_ms=sum(trial.n_gaps for trial in trials),
+        rtf=statistics.median(trial.wall_ms / 1e3 / trial.seconds for trial in trials),
+    )
+
+
+if __name__ == "__main__":
+    app()
