@@ -35,6 +35,7 @@ FOLDER = work() / "flow"
 MEANFLOW_FOLDER = work() / "meanflow"
 LENGTHS = (48, 96, 160, 256)  # tokens
 DROP = 0.2  # rows that learn to speak without being told anything, for guidance
+OWN = 0.6  # of the rows are in the voice that comes along; the others share the rest
 
 
 def config(estimator: EstimatorConfig = ESTIMATOR) -> FlowConfig:
@@ -76,7 +77,7 @@ class Speech:
         rows = []
         for _ in range(max(1, n_tokens // length)):
             voice = (
-                "heart" if random.random() < 0.3 or not self._rest else random.choice(self._rest)
+                "heart" if random.random() < OWN or not self._rest else random.choice(self._rest)
             )
             tokens, vectors = self._tokens[voice], self._xvectors[voice]
             at = int(random.integers(len(tokens) - length))

@@ -24,7 +24,12 @@ from training.loop import Losses, Plan, hasten, train
 from training.work import work
 
 CONFIG = VocoderConfig(
-    n_channels=128, n_f0_channels=128, kernels=(3, 7), dilations=(1, 3), source_kernels=(7, 5, 3)
+    n_channels=160,
+    n_f0_channels=128,
+    n_harmonics=32,  # so small a network cannot add overtones; so the source has them all
+    kernels=(3, 7),
+    dilations=(1, 3),
+    source_kernels=(7, 5, 3),
 )
 FOLDER = work() / "vocoder"
 N_FRAMES = 32
@@ -115,6 +120,7 @@ def main(
     with torch.no_grad():  # hertz are large numbers; begin among them
         vocoder.f0_predictor.classifier.bias.fill_(150.0)
         vocoder.f0_predictor.classifier.weight.mul_(30.0)
+        vocoder.m_source.l_linear.weight.fill_(0.5)
     hasten([*vocoder.resblocks, *vocoder.source_resblocks])
     plan = Plan(n_steps, rate=1e-3, clip=5.0, decay=0.0)
     train(vocoder, lambda step: losses(vocoder, utterances, n_pieces, step), plan, FOLDER, minutes)

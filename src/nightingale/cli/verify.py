@@ -28,8 +28,10 @@ def verify(
     console = stderr()
 
     from nightingale.measure import texts
+    from nightingale.measure.listener import Listener
     from nightingale.measure.quality import Judge
     from nightingale.measure.report import plans as table
+    from nightingale.measure.speakers import SpeakerJudge
     from nightingale.measure.verify import Verifier
     from nightingale.pipeline import Nightingale
 
@@ -42,7 +44,7 @@ def verify(
         if console.is_terminal:
             console.print(f"{plan}: {n_done} of {sentences}", end="\r")
 
-    judge = Judge.load(judges) if judges else None
+    judge = Judge(Listener(judges), SpeakerJudge(judges)) if judges else None
     reference = load(next(iter(PLANS)))
     verifier = Verifier(
         reference, texts.read("held_out", sentences), judge=judge, progress=progress
