@@ -116,6 +116,58 @@ def test_nothing_is_heard_after_a_cancel() -> None:
     engine.close()
 
 
+def test_who_has_no_room_is_not_computed_for() -> None:
+    engine, gate = Engine(8), threading.Event()
+    turns: list[str] = []
+    gate.set()
+    listener, n_chunk = Listener(), len(CHUNK.samples)
+    request = engine.admit(
+        Told("slow", 9, turns, gate), listener.chunks.append, listener.end, n_allowed=n_chunk
+    )
+    _, other = admit(engine, Told("other", 9, turns, gate))
+    assert other.is_over.wait(10)
+    assert len(listener.chunks) == 1
+    engine.allow(request, n_chunk)  # again: nothing new
+    assert not listener.is_over.wait(0.05)
+    engine.allow(request, 10 * n_chunk)
+    assert listener.is_over.wait(10)
+    assert len(listener.chunks) == 3
+    engine.close()
+
+
+def test_who_waits_for_text_costs_nothing_and_can_be_cancelled() -> None:
+    engine, gate = Engine(8), threading.Event()
+    turns: list[str] = []
+    gate.set()
+    has_text, listener = threading.Event(), Listener()
+    speech = Told("it", 3, turns, gate)
+    engine.admit(speech, listener.chunks.append, listener.end, is_ready=has_text.is_set)
+    assert not listener.is_over.wait(0.05)
+    assert turns == []
+    has_text.set()
+    engine.wake()
+    assert listener.is_over.wait(10)
+    never = Listener()
+    waiting = engine.admit(
+        Told("never", 3, turns, gate), never.chunks.append, never.end, is_ready=lambda: False
+    )
+    engine.cancel(waiting)
+    assert never.is_over.wait(10)
+    engine.close()
+
+
+@pytest.mark.parametrize("n_skip", [0, 1, 11_999, 12_000, 12_001, 30_000, 48_000])
+def test_what_was_heard_before_is_not_given_again(n_skip: int) -> None:
+    engine, gate = Engine(1), threading.Event()
+    gate.set()
+    listener = Listener()
+    speech = Told("it", 12, [], gate)
+    engine.admit(speech, listener.chunks.append, listener.end, n_skip=n_skip)
+    engine.close()
+    assert sum(len(chunk.samples) for chunk in listener.chunks) == 48_000 - n_skip
+    assert all(len(chunk.samples) for chunk in listener.chunks)
+
+
 def test_real_requests_beside_each_other_sound_as_alone(tmp_path: Path) -> None:
     make_release(tmp_path / "release", "multilingual-hi")
     live = Plan("live", recording="remembered", grid=(4, 6, 10), n_held=6)

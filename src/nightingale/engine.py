@@ -30,6 +30,7 @@ PATIENCE_S = 0.5  # who waits for the first sound is due after this; who listens
 
 Hear = Callable[[AudioChunk], None]  # called in the engine's thread: hand it on, do not wait
 End = Callable[[Exception | None], None]  # once, when nothing comes any more
+Ready = Callable[[], bool]  # False while a step would have nothing to do: no text has come yet
 
 
 @dataclass(slots=True, eq=False)
@@ -40,8 +41,11 @@ class Request:
     hear: Hear
     end: End
     asked_at: float
+    n_skip: int = 0  # samples that its listener has from elsewhere, and is not given again
+    n_allowed: int | None = None  # samples from the beginning that it has room for; None: all
+    is_ready: Ready = lambda: True
     first_at: float | None = None  # when its listener began to hear
-    given_s: float = 0.0
+    n_samples: int = 0  # that were made, skipped ones too
     is_cancelled: bool = False
 
     @property
@@ -49,7 +53,13 @@ class Request:
         """When its listener has heard everything, or loses patience."""
         if self.first_at is None:
             return self.asked_at + PATIENCE_S
-        return self.first_at + self.given_s
+        return self.first_at + (self.n_samples - self.n_skip) / SAMPLES_PER_SECOND
+
+    @property
+    def can_go_on(self) -> bool:
+        """There is something to do, and room for what comes of it."""
+        has_room = self.n_allowed is None or self.n_samples < self.n_allowed
+        return self.is_cancelled or (has_room and self.is_ready())
 
 
 class Engine:
@@ -66,9 +76,18 @@ class Engine:
     def __len__(self) -> int:
         return len(self._requests)
 
-    def admit(self, speech: Steps, hear: Hear, end: End) -> Request:
+    def admit(
+        self,
+        speech: Steps,
+        hear: Hear,
+        end: End,
+        *,
+        n_skip: int = 0,
+        n_allowed: int | None = None,
+        is_ready: Ready = lambda: True,
+    ) -> Request:
         """Begin to compute, beside the others; or refuse at once."""
-        request = Request(speech, hear, end, self._clock())
+        request = Request(speech, hear, end, self._clock(), n_skip, n_allowed, is_ready)
         with self._changed:
             if self._is_closed:
                 raise BusyError("this engine is closing: ask another one")
@@ -78,10 +97,23 @@ class Engine:
             self._changed.notify()
         return request
 
+    def allow(self, request: Request, n_samples: int) -> None:
+        """Its listener has room for so many from the beginning; saying it twice changes nothing."""
+        with self._changed:
+            request.n_allowed = max(n_samples, request.n_allowed or 0)
+            self._changed.notify()
+
+    def wake(self) -> None:
+        """Something became ready."""
+        with self._changed:
+            self._changed.notify()
+
     def cancel(self, request: Request) -> None:
         """Stop within a step; its `end` is called, and nothing is heard any more."""
-        request.is_cancelled = True
-        request.speech.cancel()
+        with self._changed:
+            request.is_cancelled = True
+            request.speech.cancel()
+            self._changed.notify()
 
     def close(self) -> None:
         """Take no more; wait until everything was said."""
@@ -103,17 +135,23 @@ class Engine:
 
     def _next(self) -> Request | None:
         with self._changed:
-            while not self._requests and not self._is_closed:
+            while True:
+                able = [request for request in self._requests if request.can_go_on]
+                if able or (self._is_closed and not self._requests):
+                    break
                 self._changed.wait()
-            return min(self._requests, key=lambda request: request.starves_at, default=None)
+            return min(able, key=lambda request: request.starves_at, default=None)
 
     def _give(self, request: Request, chunk: AudioChunk | None) -> None:
         if chunk is None or request.is_cancelled:
             return
+        n_known = max(0, request.n_skip - request.n_samples)
+        request.n_samples += len(chunk.samples)
+        if n_known >= len(chunk.samples):
+            return
         if request.first_at is None:
             request.first_at = self._clock()
-        request.given_s += len(chunk.samples) / SAMPLES_PER_SECOND
-        request.hear(chunk)
+        request.hear(AudioChunk(chunk.samples[n_known:]) if n_known else chunk)
 
     def _finish(self, request: Request, error: Exception | None) -> None:
         with self._changed:

@@ -120,14 +120,20 @@ class Nightingale:
 
     def _speak(
         self,
-        parts: Iterable[str],
+        parts: Iterable[str | None],
         voice: Voice,
         options: Options,
         progress: Progress,
         speech: Speech,
     ) -> Iterator[AudioChunk | None]:
-        for number, part in enumerate(parts):
-            text = part
+        number = -1
+        for part in parts:
+            if speech.is_cancelled:
+                return
+            if part is None:  # nothing has come yet
+                yield None
+                continue
+            number, text = number + 1, part
             for attempt in range(1 + _MAX_ATTEMPTS):
                 seed = lineage(lineage(options.seed, number), attempt and _RETRIES + attempt)
                 wanted = replace(options, seed=seed)

@@ -1,7 +1,8 @@
 """Where a text may be cut: into parts that are spoken one after the other.
 
-Text may arrive in pieces, as a language model makes it. Where it is cut depends on the words alone
-and never on how they were handed over. Knows nothing of tokens and languages.
+Text may arrive in pieces, as a language model makes it. Where it is cut depends on the characters
+alone and never on how they were handed over; a form feed cuts in any case. Knows nothing of tokens
+and languages.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ _SENTENCE = frozenset(".!?…。！？؟।")
 _CLAUSE = frozenset(",;:—–、，；：،؛")
 _WIDE = frozenset("。！？、，；：")  # no space follows these
 _CLOSING = frozenset("\"')]}»”’」』）")
+CUT = "\f"  # whoever writes it wants to hear what stands before it, whole sentence or not
 _ABBREVIATION = 3  # letters before a full stop: Dr., Mrs., St.
 
 
@@ -32,22 +34,28 @@ FIRST = Manner(sentence=2, clause=20)  # and somebody waits for the first word
 
 def split(text: str) -> list[str]:
     """A text that is known: as it is if it is short."""
-    return list(_cut((text,), WHOLE, WHOLE)) or [text]
+    return [part for part in _cut((text,), WHOLE, WHOLE) if part] or [text]
 
 
-def gather(pieces: Iterable[str]) -> Iterator[str]:
-    """A text that is still being made: each part as soon as its end is known."""
+def gather(pieces: Iterable[str]) -> Iterator[str | None]:
+    """A text that is still being made: each part as soon as its end is known.
+
+    An empty piece says that nothing has come yet, and is handed on as None.
+    """
     return _cut(pieces, FIRST, EAGER)
 
 
-def _cut(pieces: Iterable[str], first: Manner, later: Manner) -> Iterator[str]:
+def _cut(pieces: Iterable[str], first: Manner, later: Manner) -> Iterator[str | None]:
     manner, held = first, ""
-    for character in (c for piece in pieces for c in piece):
+    for character in (c for piece in pieces for c in piece or ("",)):
+        if not character:
+            yield None
+            continue
         held += character
-        at = _end(held, manner)
+        at = len(held) if character == CUT else _end(held, manner)
         if at and _is_speakable(held[:at]):
             yield held[:at].strip()
-            manner, held = later, held[at:].lstrip()
+            manner, held = first if character == CUT else later, held[at:].lstrip()
     if _is_speakable(held):
         yield held.strip()
 
