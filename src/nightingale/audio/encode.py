@@ -18,7 +18,7 @@ from typing import BinaryIO
 import numpy as np
 import soxr
 
-from nightingale.audio.coders import Coder, Ffmpeg, Raw, Sndfile, Wav, Wave
+from nightingale.audio.coders import Coder, Ffmpeg, Patch, Raw, Sndfile, Wav, Wave
 from nightingale.audio.telephony import to_alaw, to_mulaw
 from nightingale.core import SAMPLES_PER_SECOND
 from nightingale.errors import OptionError, SpeechError
@@ -68,14 +68,62 @@ FORMATS = {
 }
 
 
+class Encoder:
+    """One stream of sound becoming bytes, for who is given samples rather than asking for them.
+
+    Start, feed as often as needed, finish; close in any case. `encode` is this, in a loop.
+    """
+
+    def __init__(self, format: str, rate_hz: int | None = None) -> None:
+        self._coder, self.rate_hz = _open(format, rate_hz)
+        self._resampler = (
+            None
+            if self.rate_hz == SAMPLES_PER_SECOND
+            else soxr.ResampleStream(
+                SAMPLES_PER_SECOND, self.rate_hz, 1, dtype="float32", quality="HQ"
+            )
+        )
+        self._n_chunks = self._n_samples = 0
+
+    def start(self) -> bytes:
+        """What can be sent before there is sound."""
+        return self._coder.start()
+
+    def feed(self, samples: Wave) -> bytes:
+        """The bytes that are ready, maybe none."""
+        _check(samples, self._n_chunks)
+        self._n_chunks += 1
+        self._n_samples += len(samples)
+        return self._code(samples, is_last=False)
+
+    def finish(self) -> bytes:
+        """The rest."""
+        if self._n_samples == 0:
+            raise SpeechError("there is no sound to encode: no chunk held a sample")
+        rest = b"" if self._resampler is None else self._code(np.zeros(0, np.float32), is_last=True)
+        return rest + self._coder.finish()
+
+    def patches(self) -> list[Patch]:
+        """After `finish`: what could not be known before the end, for those who can go back."""
+        return self._coder.patches()
+
+    def close(self) -> None:
+        """Let go of everything; also in the middle."""
+        self._coder.close()
+
+    def _code(self, samples: Wave, *, is_last: bool) -> bytes:
+        if self._resampler is not None:
+            samples = self._resampler.resample_chunk(samples, last=is_last)
+        return self._coder.feed(np.clip(samples, -1.0, 1.0))
+
+
 def encode(
     chunks: Iterable[Wave],
     format: str,
     rate_hz: int | None = None,
 ) -> Iterator[bytes]:
     """Bytes as soon as they are ready; sizes that only the end can tell are left open."""
-    coder, rate_hz = _open(format, rate_hz)
-    return _pieces(coder, chunks, rate_hz)
+    return _pieces(Encoder(format, rate_hz), chunks)
 
 
 def encode_whole(
@@ -84,11 +132,16 @@ def encode_whole(
     rate_hz: int | None = None,
 ) -> bytes:
     """All bytes at once, with true sizes."""
-    coder, rate_hz = _open(format, rate_hz)
-    whole = bytearray().join(_pieces(coder, chunks, rate_hz))
-    for at, piece in coder.patches():
-        whole[at : at + len(piece)] = piece
-    return bytes(whole)
+    encoder = Encoder(format, rate_hz)
+    return patched(b"".join(_pieces(encoder, chunks)), encoder.patches())
+
+
+def patched(whole: bytes, patches: Iterable[Patch]) -> bytes:
+    """Finished bytes with what only the end could tell."""
+    corrected = bytearray(whole)
+    for at, piece in patches:
+        corrected[at : at + len(piece)] = piece
+    return bytes(corrected)
 
 
 def write(
@@ -101,17 +154,17 @@ def write(
 
     A pipe or device gets what `encode` gives, at once.
     """
-    coder, rate_hz = _open(format or format_of(path), rate_hz)
+    encoder = Encoder(format or format_of(path), rate_hz)
     path = path.resolve()  # a link stays a link
     is_special = path.exists() and not path.is_file()
     draft = path if is_special else path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    with closing(coder), _opened(draft, path) as file:
-        for piece in _pieces(coder, chunks, rate_hz):
+    with closing(encoder), _opened(draft, path) as file:
+        for piece in _pieces(encoder, chunks):
             file.write(piece)
             file.flush()
         if is_special:
             return
-        for at, piece in coder.patches():
+        for at, piece in encoder.patches():
             file.seek(at)
             file.write(piece)
         file.close()
@@ -158,39 +211,22 @@ def _open(name: str, rate_hz: int | None) -> tuple[Coder, int]:
     return format_.coder(rate_hz), rate_hz
 
 
-def _pieces(coder: Coder, chunks: Iterable[Wave], rate_hz: int) -> Iterator[bytes]:
-    with closing(coder):
-        yield from filter(None, _coded(coder, chunks, rate_hz))
+def _pieces(encoder: Encoder, chunks: Iterable[Wave]) -> Iterator[bytes]:
+    with closing(encoder):
+        yield from filter(None, _coded(encoder, chunks))
 
 
-def _coded(coder: Coder, chunks: Iterable[Wave], rate_hz: int) -> Iterator[bytes]:
-    yield coder.start()
-    for samples in _resampled(_checked(chunks), rate_hz):
-        yield coder.feed(np.clip(samples, -1.0, 1.0))
-    yield coder.finish()
+def _coded(encoder: Encoder, chunks: Iterable[Wave]) -> Iterator[bytes]:
+    yield encoder.start()
+    yield from map(encoder.feed, chunks)
+    yield encoder.finish()
 
 
-def _checked(chunks: Iterable[Wave]) -> Iterator[Wave]:
-    n_samples = 0
-    for number, samples in enumerate(chunks):
-        assert samples.ndim == 1 and samples.dtype == np.float32
-        if not np.isfinite(samples).all():
-            at = int(np.flatnonzero(~np.isfinite(samples))[0])
-            raise SpeechError(
-                f"sample {at} of chunk {number} is {samples[at]}, which is no sound: the model or "
-                "its numbers broke; try again in another precision or on another device"
-            )
-        n_samples += len(samples)
-        yield samples
-    if n_samples == 0:
-        raise SpeechError("there is no sound to encode: no chunk held a sample")
-
-
-def _resampled(chunks: Iterator[Wave], rate_hz: int) -> Iterator[Wave]:
-    if rate_hz == SAMPLES_PER_SECOND:
-        yield from chunks
-        return
-    stream = soxr.ResampleStream(SAMPLES_PER_SECOND, rate_hz, 1, dtype="float32", quality="HQ")
-    for samples in chunks:
-        yield stream.resample_chunk(samples)
-    yield stream.resample_chunk(np.zeros(0, np.float32), last=True)
+def _check(samples: Wave, number: int) -> None:
+    assert samples.ndim == 1 and samples.dtype == np.float32
+    if not np.isfinite(samples).all():
+        at = int(np.flatnonzero(~np.isfinite(samples))[0])
+        raise SpeechError(
+            f"sample {at} of chunk {number} is {samples[at]}, which is no sound: the model or "
+            "its numbers broke; try again in another precision or on another device"
+        )

@@ -7,11 +7,9 @@ computed. Removing a voice removes its only file.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from uuid import uuid4
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -20,9 +18,7 @@ from torch import Tensor
 
 from nightingale.core import Family, FlowPrompt, T3Prompt, Voice
 from nightingale.errors import CorruptFileError, VoiceError
-
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-_MAX_BYTES = 4 * 2**20  # ten seconds of prompt are a quarter of a megabyte
+from nightingale.voice.folder import MAX_BYTES, Folder
 
 # How the tensors are called in a file, and what they must look like (None: any length).
 _LAYOUT: dict[str, tuple[torch.dtype, tuple[int | None, ...]]] = {
@@ -44,61 +40,28 @@ class Card:
     consent: str | None = None  # who agreed to it being cloned, in a person's own words
 
 
-class Library:
+class Library(Folder):
     """The voices in one folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def names(self) -> list[str]:
-        return sorted(file.stem for file in self._folder.glob("*.safetensors"))
 
     def save(self, name: str, voice: Voice, card: Card) -> Path:
         """Keep a voice under a name that is not taken yet."""
-        file = self.check_free(name)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        draft = file.with_name(f".{name}.{uuid4().hex[:8]}")
-        try:
-            draft.write_bytes(to_bytes(voice, card))
-            draft.replace(file)
-        finally:
-            draft.unlink(missing_ok=True)
-        return file
-
-    def check_free(self, name: str) -> Path:
-        """Where a new voice of that name will be."""
-        file = self._file(name)
-        if file.exists():
-            raise VoiceError(f"there is a voice {name!r} already; remove it first, or take another")
-        return file
+        return self.put(name, to_bytes(voice, card))
 
     def load(self, name: str, family: Family | None = None) -> tuple[Voice, Card]:
         """A voice and its card; with a family, only if that one knows the voice's tokens."""
         voice, card = read(self.find(name))
-        if family is not None and (card.family == "fledgling") != (family == "fledgling"):
-            raise VoiceError(
-                f"the voice {name!r} was made for {card.family}, whose speech tokens {family} does "
-                "not know; make it anew from its recording with `nightingale voice add`"
-            )
+        if family is not None:
+            check_family(f"the voice {name!r}", card, family)
         return voice, card
 
-    def find(self, name: str) -> Path:
-        """The file of a voice that is there."""
-        file = self._file(name)
-        if not file.is_file():
-            known = ", ".join(self.names()) or "none yet: make one with `nightingale voice add`"
-            raise VoiceError(f"there is no voice {name!r}; there are: {known}")
-        return file
 
-    def remove(self, name: str) -> None:
-        self.find(name).unlink()
-
-    def _file(self, name: str) -> Path:
-        if not _NAME.fullmatch(name):
-            raise VoiceError(
-                f"{name!r} cannot name a voice: take 1 to 64 of a-z, 0-9, - and _, a letter first"
-            )
-        return self._folder / f"{name}.safetensors"
+def check_family(what: str, card: Card, family: Family) -> None:
+    """Refuse a voice whose speech tokens the family does not know."""
+    if (card.family == "fledgling") != (family == "fledgling"):
+        raise VoiceError(
+            f"{what} was made for {card.family}, whose speech tokens {family} does not know; "
+            "make it anew from its recording with `nightingale voice add`"
+        )
 
 
 def to_bytes(voice: Voice, card: Card) -> bytes:
@@ -117,7 +80,7 @@ def to_bytes(voice: Voice, card: Card) -> bytes:
 def read(file: Path) -> tuple[Voice, Card]:
     """A voice and its card, from a file that may come from anywhere."""
     try:
-        if file.stat().st_size > _MAX_BYTES:
+        if file.stat().st_size > MAX_BYTES:
             raise CorruptFileError(f"{file} is larger than any voice file")
         with safe_open(file, framework="pt") as opened:
             header = opened.metadata() or {}
