@@ -9,6 +9,7 @@
     │   └── VoiceError          no such voice, or one that was made for another model
     ├── BusyError               as many requests as there may be; the same one will do later
     ├── SpeechError             the model made nothing that can be heard
+    ├── WorkerError             the process that owns the model is gone, or cannot start
     ├── MissingPackageError     an optional package is needed; the message holds the command
     ├── SettingsError           an environment variable that is unknown or cannot be read
     └── WeightsError
@@ -52,9 +53,17 @@ class VoiceError(RequestError):
 class BusyError(NightingaleError):
     """There are as many requests already as there may be."""
 
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s  # when it is worth asking again
+
 
 class SpeechError(NightingaleError):
     """The model made nothing that can be heard."""
+
+
+class WorkerError(NightingaleError):
+    """The process that owns the model is gone, cannot start or cannot be understood."""
 
 
 class MissingPackageError(NightingaleError):

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
 from nightingale.core import Family, FlowPrompt, T3Prompt, Voice
@@ -82,15 +82,20 @@ def read(file: Path) -> tuple[Voice, Card]:
     try:
         if file.stat().st_size > MAX_BYTES:
             raise CorruptFileError(f"{file} is larger than any voice file")
-        with safe_open(file, framework="pt") as opened:
-            header = opened.metadata() or {}
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-        card = _card(header)
+        return from_bytes(file.read_bytes(), str(file))
     except FileNotFoundError as error:
         raise VoiceError(f"{file} is not there") from error
+
+
+def from_bytes(data: bytes, what: str) -> tuple[Voice, Card]:
+    """Likewise, from what would be in the file; `what` is how a person knows it."""
+    try:
+        tensors = load(data)
+        n_header = int.from_bytes(data[:8], "little")
+        card = _card(json.loads(data[8 : 8 + n_header])["__metadata__"])
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise CorruptFileError(f"{file} is not a voice file ({error})") from error
-    _check(file, tensors)
+        raise CorruptFileError(f"{what} is not a voice file ({error})") from error
+    _check(what, tensors)
     return (
         Voice(
             T3Prompt(tensors["t3.speaker"], tensors["t3.tokens"]),
@@ -121,17 +126,17 @@ def _card(header: Mapping[str, str]) -> Card:
     return Card(**{field.name: said[field.name] for field in fields(Card)})
 
 
-def _check(file: Path, tensors: Mapping[str, Tensor]) -> None:
+def _check(what: str, tensors: Mapping[str, Tensor]) -> None:
     if tensors.keys() != _LAYOUT.keys():
-        raise CorruptFileError(f"{file} holds {sorted(tensors)}, not what a voice is made of")
+        raise CorruptFileError(f"{what} holds {sorted(tensors)}, not what a voice is made of")
     for name, (dtype, shape) in _LAYOUT.items():
         tensor = tensors[name]
         fits = len(tensor.shape) == len(shape) and all(
             wanted in (None, found) for wanted, found in zip(shape, tensor.shape, strict=True)
         )
         if tensor.dtype != dtype or not fits:
-            raise CorruptFileError(f"{file}: {name} is {tensor.dtype} {tuple(tensor.shape)}")
+            raise CorruptFileError(f"{what}: {name} is {tensor.dtype} {tuple(tensor.shape)}")
         if dtype.is_floating_point and not tensor.isfinite().all():
-            raise CorruptFileError(f"{file}: {name} is not made of finite numbers")
+            raise CorruptFileError(f"{what}: {name} is not made of finite numbers")
         if not dtype.is_floating_point and not ((tensor >= 0) & (tensor < 6561)).all():
-            raise CorruptFileError(f"{file}: {name} holds ids that are no speech tokens")
+            raise CorruptFileError(f"{what}: {name} holds ids that are no speech tokens")

@@ -1,0 +1,309 @@
+"""Between those who listen and the worker: admits, hands over, and repeats what was lost.
+
+A request is a pure function, so when its worker dies it is asked again of the next one, without the
+samples that have come already: a pause, not a loss. Knows nothing of HTTP and formats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+
+from nightingale import errors
+from nightingale.core import Word
+from nightingale.errors import BusyError, NightingaleError, WorkerError
+from nightingale.server import wire
+from nightingale.server.supervisor import Supervisor
+from nightingale.server.utterance import Ask, Outcome, Utterance
+from nightingale.server.wire import Message
+
+log = logging.getLogger("nightingale.dispatch")
+
+_MAX_TRIES = 5  # to reach a worker, before those who wait are told
+_TRY_AGAIN_S = 0.3
+_PING_S, _SILENT_S = 5.0, 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many at once."""
+
+    n_speaking: int = 8  # that the worker computes beside each other
+    n_waiting: int = 16  # for one of those to end
+    keep_alive_s: float | None = None  # after which an idle worker is let go; None: never
+
+
+@dataclass(frozen=True, slots=True)
+class Cloned:
+    """A voice made from a recording, as a file, and what there is to say about it."""
+
+    voice_file: bytes
+    summary: str
+    warnings: tuple[str, ...]
+
+
+class Dispatcher:
+    """All requests of one front, and its connection to the worker."""
+
+    def __init__(self, supervisor: Supervisor, limits: Limits) -> None:
+        self.supervisor, self.limits = supervisor, limits
+        self.hello: Message = {}  # what the worker said about itself
+        self.worker_bytes = 0
+        self.n_rejected = self.n_resumed = 0
+        self.is_draining = False
+        self._numbers = count(1)
+        self._open: dict[int, Utterance] = {}
+        self._clones: dict[int, asyncio.Future[Cloned]] = {}
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._n_speaking = 0
+        self._seconds = 2.0  # that a request takes, of late
+        self._writer: asyncio.StreamWriter | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._chores: asyncio.Task[None] | None = None
+        self._used_at = self._pong_at = time.monotonic()
+
+    async def start(self) -> None:
+        """A worker, ready; if it cannot be had, that is said now."""
+        await self._connect()
+        self._chores = asyncio.create_task(self._do_chores())
+
+    async def stop(self, drain_s: float = 30.0) -> None:
+        """No new requests; those that speak may end; then the worker goes."""
+        self.is_draining = True
+        until = time.monotonic() + drain_s
+        while self.n_open and time.monotonic() < until:
+            await asyncio.sleep(0.02)
+        for utterance in list(self._open.values()):
+            utterance.fail(WorkerError("the server is closing"))
+        for task in (self._chores, self._connecting):
+            if task is not None:
+                task.cancel()
+        await self.supervisor.stop()
+        if self._reading is not None:
+            await self._reading  # it ends with the worker
+
+    @property
+    def n_open(self) -> int:
+        return self._n_speaking + len(self._waiting)
+
+    @property
+    def n_speaking(self) -> int:
+        return self._n_speaking
+
+    @property
+    def n_waiting(self) -> int:
+        return len(self._waiting)
+
+    @asynccontextmanager
+    async def speak(self, ask: Ask) -> AsyncIterator[Utterance]:
+        """An utterance, when it is its turn; refused at once if too many wait already."""
+        asked_at = time.monotonic()
+        await self._enter()
+        begun = time.monotonic()
+        utterance = Utterance(next(self._numbers), ask, self._send)
+        utterance.clock.asked_at = asked_at
+        self._open[utterance.number] = utterance
+        try:
+            self._hand_over(utterance)
+            yield utterance
+        finally:
+            if utterance.outcome is None:
+                self._send({"kind": "cancel", "id": utterance.number})
+            del self._open[utterance.number]
+            self.n_resumed += utterance.n_resumed
+            self._leave(time.monotonic() - begun)
+
+    async def clone(self, recording: bytes, language: str | None, consent: str | None) -> Cloned:
+        """A voice from a recording. Asked once: if the worker dies over it, that is an error."""
+        await self._enter()
+        number, begun = next(self._numbers), time.monotonic()
+        self._clones[number] = asyncio.get_running_loop().create_future()
+        try:
+            await self._connect()
+            told = {"id": number, "language": language, "consent": consent}
+            self._send({"kind": "clone", **told}, recording)
+            return await self._clones[number]
+        finally:
+            del self._clones[number]
+            self._leave(time.monotonic() - begun)
+
+    # Who may speak.
+
+    async def _enter(self) -> None:
+        limits = self.limits
+        if self.is_draining:
+            raise BusyError("this server is closing", retry_after_s=5.0)
+        if self._n_speaking < limits.n_speaking:
+            self._n_speaking += 1
+            return
+        if len(self._waiting) >= limits.n_waiting:
+            self.n_rejected += 1
+            raise BusyError(
+                f"{self._n_speaking} requests are being spoken and {len(self._waiting)} wait: "
+                "try again soon",
+                retry_after_s=self._seconds * (len(self._waiting) + 1) / limits.n_speaking,
+            )
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._pass_on()  # it was its turn just now
+            else:
+                self._waiting.remove(turn)
+            raise
+
+    def _leave(self, seconds: float) -> None:
+        self._seconds += (seconds - self._seconds) / 8
+        self._used_at = time.monotonic()
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)  # the place is handed on, not freed
+                return
+        self._n_speaking -= 1
+
+    # The way to the worker.
+
+    def _send(self, message: Message, payload: bytes = b"") -> None:
+        """To the worker, if there is one; if not, the next one is told everything anew."""
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write(wire.pack(message, payload))
+
+    def _hand_over(self, utterance: Utterance) -> None:
+        if self._writer is not None:
+            self._send(utterance.asking())
+        else:
+            self._reconnect()
+
+    def _reconnect(self) -> None:
+        """In the background; whoever is open then is handed over."""
+        if self._connecting is None or self._connecting.done():
+            self._connecting = asyncio.create_task(self._try_to_connect())
+
+    async def _try_to_connect(self) -> None:
+        failure: NightingaleError = WorkerError("no worker")
+        for _ in range(_MAX_TRIES):
+            try:
+                await self._connect()
+                return
+            except NightingaleError as error:
+                failure = error
+                await asyncio.sleep(_TRY_AGAIN_S)
+        for utterance in list(self._open.values()):
+            utterance.fail(failure)
+
+    async def _connect(self) -> None:
+        if self._writer is not None:
+            return
+        reader, writer = await wire.connect(await self.supervisor.ready())
+        frame = await wire.receive(reader)
+        if frame is None or frame[0]["kind"] != "hello":
+            raise WorkerError("the worker did not say hello")
+        if self._writer is not None:  # somebody else was quicker
+            writer.close()
+            return
+        self.hello, self._writer, self._pong_at = frame[0], writer, time.monotonic()
+        self._reading = asyncio.create_task(self._read(reader, writer))
+        for utterance in self._open.values():
+            if utterance.outcome is None:
+                self._send(utterance.asking())
+
+    async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while (frame := await wire.receive(reader)) is not None:
+                self._take(*frame)
+        except WorkerError as error:
+            log.warning("connection to the worker lost", extra={"reason": str(error)})
+        self._writer = None
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+        for clone in self._clones.values():
+            if not clone.done():
+                clone.set_exception(WorkerError("the worker died over this recording"))
+        is_needed = [utterance.lose() for utterance in list(self._open.values())]
+        if any(is_needed):
+            self._reconnect()
+
+    def _take(self, message: Message, payload: bytes) -> None:
+        kind, number = message["kind"], message.get("id")
+        if kind == "pong":
+            self.worker_bytes, self._pong_at = message["n_bytes"], time.monotonic()
+        elif number in self._clones:
+            self._take_clone(self._clones[number], message, payload)
+        elif number in self._open and self._open[number].outcome is None:
+            self._take_part(self._open[number], message, payload)
+
+    def _take_part(self, utterance: Utterance, message: Message, payload: bytes) -> None:
+        kind = message["kind"]
+        if kind == "audio":
+            utterance.hear(np.frombuffer(payload, "<f4"))
+        elif kind == "words":
+            words = [Word(*word) for word in message["words"]]
+            utterance.hear_words(message["first"], words)
+        elif kind == "need_voice":
+            self._send({"kind": "voice", "id": utterance.number}, utterance.ask.voice_file)
+            self._send(utterance.asking())
+        elif kind == "end":
+            ending = "stop" if message["is_complete"] else "length"
+            utterance.finish(
+                Outcome(
+                    "cancelled" if message["is_cancelled"] else ending,  # type: ignore[arg-type]
+                    message["n_samples"],
+                    message["n_tokens"],
+                    message["work_ms"] / 1e3,
+                    tuple(message["unsaid"]),
+                )
+            )
+        elif kind == "error":
+            utterance.fail(_error(message))
+
+    @staticmethod
+    def _take_clone(waiting: asyncio.Future[Cloned], message: Message, payload: bytes) -> None:
+        if waiting.done():
+            return
+        if message["kind"] == "error":
+            waiting.set_exception(_error(message))
+        else:
+            warnings = tuple(message["warnings"])
+            waiting.set_result(Cloned(payload, message["summary"], warnings))
+
+    async def _do_chores(self) -> None:
+        """Ask the worker how it is; end one that is silent, let go one that nobody needs."""
+        while True:
+            await asyncio.sleep(min(_PING_S, self.limits.keep_alive_s or _PING_S))
+            now = time.monotonic()
+            if self._writer is None:
+                continue
+            keep_s = self.limits.keep_alive_s
+            if keep_s is not None and not self.n_open and now - self._used_at > keep_s:
+                log.info("worker let go: idle")
+                with suppress(NightingaleError):
+                    await self.supervisor.stop()
+            elif now - self._pong_at > _SILENT_S:
+                log.error("worker killed: silent")
+                self.supervisor.kill()
+            else:
+                self._send({"kind": "ping"})
+
+
+def _error(message: Message) -> NightingaleError:
+    """As it was raised in the worker, if it is one of ours."""
+    kind = getattr(errors, message["error"], None)
+    if not (isinstance(kind, type) and issubclass(kind, NightingaleError)):
+        kind = WorkerError
+    return kind(message["message"])

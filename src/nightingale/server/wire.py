@@ -1,0 +1,87 @@
+"""What front and worker say to each other: a header in JSON and bytes behind it, in frames.
+
+    | header bytes, u32 | payload bytes, u32 | header | payload |        little-endian
+
+The front asks: speak, text, allow, cancel, voice, clone, ping. The worker answers: hello, audio,
+words, end, error, need_voice, cloned, pong. One connection carries many requests, told apart by
+their ids. Nothing here relies on both being on one machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from typing import Any
+
+from nightingale.errors import WorkerError
+
+Message = dict[str, Any]
+
+MAX_HEADER = 4 * 2**20  # a text, several times over
+MAX_PAYLOAD = 64 * 2**20  # a recording
+_SIZES = struct.Struct("<II")
+
+
+def pack(message: Message, payload: bytes = b"") -> bytes:
+    """One frame."""
+    header = json.dumps(message, separators=(",", ":")).encode()
+    _check(len(header), len(payload))
+    return _SIZES.pack(len(header), len(payload)) + header + payload
+
+
+async def receive(reader: asyncio.StreamReader) -> tuple[Message, bytes] | None:
+    """The next frame; None when the other side has left between two frames."""
+    try:
+        sizes = await reader.read(_SIZES.size)
+        if not sizes:
+            return None
+        sizes += await reader.readexactly(_SIZES.size - len(sizes))
+        n_header, n_payload = _SIZES.unpack(sizes)
+        _check(n_header, n_payload)
+        header = await reader.readexactly(n_header)
+        payload = await reader.readexactly(n_payload)
+    except (asyncio.IncompleteReadError, OSError) as error:
+        raise WorkerError("the connection ended inside a frame, or was reset") from error
+    return _parse(header), payload
+
+
+def _parse(header: bytes) -> Message:
+    try:
+        message = json.loads(header)
+    except ValueError as error:
+        raise WorkerError("a frame whose header is not JSON") from error
+    if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
+        raise WorkerError("a frame whose header does not say what kind it is")
+    return message
+
+
+def _check(n_header: int, n_payload: int) -> None:
+    if n_header > MAX_HEADER or n_payload > MAX_PAYLOAD:
+        raise WorkerError(
+            f"a frame of {n_header} and {n_payload} bytes, but at most {MAX_HEADER} and "
+            f"{MAX_PAYLOAD} are allowed"
+        )
+
+
+async def connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """To `host:port`, or to a socket in the file system."""
+    try:
+        if _is_path(address):
+            return await asyncio.open_unix_connection(address)
+        host, _, port = address.rpartition(":")
+        return await asyncio.open_connection(host, int(port))
+    except OSError as error:
+        raise WorkerError(f"no worker answers at {address}") from error
+
+
+async def listen(address: str, accept: Any) -> asyncio.Server:
+    """At `host:port`, or at a socket in the file system."""
+    if _is_path(address):
+        return await asyncio.start_unix_server(accept, address)
+    host, _, port = address.rpartition(":")
+    return await asyncio.start_server(accept, host, int(port))
+
+
+def _is_path(address: str) -> bool:
+    return "/" in address

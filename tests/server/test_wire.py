@@ -1,0 +1,68 @@
+"""Frames: whole, or refused by name."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightingale.errors import WorkerError
+from nightingale.server import wire
+
+
+async def read(data: bytes, cuts: list[int] | None = None) -> list[tuple[wire.Message, bytes]]:
+    reader = asyncio.StreamReader()
+    for cut in cuts or []:
+        reader.feed_data(data[:cut])
+        data = data[cut:]
+        await asyncio.sleep(0)
+    reader.feed_data(data)
+    reader.feed_eof()
+    frames = []
+    while (frame := await wire.receive(reader)) is not None:
+        frames.append(frame)
+    return frames
+
+
+@given(
+    st.lists(st.tuples(st.dictionaries(st.text(), st.integers()), st.binary())),
+    st.lists(st.integers(0, 50)),
+)
+def test_what_is_packed_comes_out(
+    said: list[tuple[dict[str, int], bytes]], cuts: list[int]
+) -> None:
+    frames = [({**message, "kind": "audio"}, payload) for message, payload in said]
+    data = b"".join(wire.pack(message, payload) for message, payload in frames)
+    assert asyncio.run(read(data, cuts)) == frames
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        wire.pack({"kind": "audio"}, b"12345678")[:-1],
+        b"\x01",
+        struct.pack("<II", wire.MAX_HEADER + 1, 0),
+        struct.pack("<II", 2, wire.MAX_PAYLOAD + 1),
+        struct.pack("<II", 2, 0) + b"{]",
+        struct.pack("<II", 2, 0) + b"[]",
+        struct.pack("<II", 2, 0) + b"{}",
+        struct.pack("<II", 10, 0) + b'{"kind":1}',
+        struct.pack("<II", 2, 0) + b"\xff\xfe",
+    ],
+)
+def test_what_is_no_frame_is_refused(data: bytes) -> None:
+    with pytest.raises(WorkerError):
+        asyncio.run(read(data))
+
+
+def test_what_is_too_large_is_not_sent() -> None:
+    with pytest.raises(WorkerError, match="at most"):
+        wire.pack({"kind": "clone"}, bytes(wire.MAX_PAYLOAD + 1))
+
+
+def test_nobody_there_is_said_so() -> None:
+    with pytest.raises(WorkerError, match="no worker answers"):
+        asyncio.run(wire.connect("/nowhere/at/all.sock"))
