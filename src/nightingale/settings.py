@@ -19,6 +19,7 @@ class Settings:
     """One field per variable: `home` is NIGHTINGALE_HOME."""
 
     home: Path  # where converted weights and voices live
+    api_key: str | None = None  # that clients of `serve` must show
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> Settings:
@@ -30,4 +31,4 @@ class Settings:
                 f"unknown environment variable {unknown[0]}; known are {', '.join(sorted(known))}"
             )
         home = environ.get("NIGHTINGALE_HOME", "~/.nightingale")
-        return cls(home=Path(home).expanduser())
+        return cls(Path(home).expanduser(), environ.get("NIGHTINGALE_API_KEY") or None)

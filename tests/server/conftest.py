@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 import nightingale
 from nightingale.pipeline import Nightingale
+from tests.server.running import Server, serving
 from tests.tiny_release import make_release
 
 BUNDLED = Path(nightingale.__file__).parent / "fledgling"
@@ -53,3 +54,10 @@ def solo(subject: Subject, tmp_path_factory: pytest.TempPathFactory) -> Solo:
         return np.concatenate([chunk.samples for chunk in chunks])
 
     return speak
+
+
+@pytest.fixture(scope="session")
+def server(subject: Subject, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One for all tests that leave it as they found it."""
+    with serving(subject.folder, tmp_path_factory.mktemp("home"), subject.options) as it:
+        yield it

@@ -17,6 +17,7 @@ from nightingale.cli.doctor import doctor
 from nightingale.cli.pull import pull
 from nightingale.cli.quantize import quantize
 from nightingale.cli.say import say
+from nightingale.cli.serve import serve
 from nightingale.cli.terminal import stderr
 from nightingale.cli.verify import verify
 from nightingale.cli.voice import voices
@@ -44,6 +45,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command()(say)
+app.command()(serve)
 app.add_typer(voices, name="voice")
 app.command()(pull)
 app.command()(quantize)

@@ -1,0 +1,57 @@
+"""The application: every route, behind the gate."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nightingale import __version__
+from nightingale.errors import NightingaleError
+from nightingale.server import chatterbox, health, listing, speech
+from nightingale.server.faults import Fault
+from nightingale.server.front import Front
+from nightingale.server.gate import Gate
+
+_CODES = {404: "not_found", 405: "method_not_allowed"}
+
+
+def make_app(front: Front) -> Gate:
+    """One server's; its worker is somebody else's affair."""
+    app = FastAPI(
+        title="Nightingale",
+        version=__version__,
+        description="Streaming text to speech for the Chatterbox family.",
+        docs_url=None,  # they fetch scripts from elsewhere
+        redoc_url=None,
+    )
+    for kind in (Fault, NightingaleError):
+        app.add_exception_handler(kind, _told)
+    app.add_exception_handler(RequestValidationError, _misread)
+    app.add_exception_handler(HTTPException, _missed)
+    for room in (speech, listing, chatterbox, health):
+        app.include_router(room.routes(front))
+    return Gate(app, front)
+
+
+async def _told(_request: Request, error: Exception) -> Response:
+    return Fault.of(error).response
+
+
+async def _misread(_request: Request, error: Exception) -> Response:
+    """A field is missing or of another kind: which one, and not what stood in it."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"][1:]) or "body"
+    message = f"{where}: {first['msg']}"
+    return Fault(400, "invalid_request", message, param=where).response
+
+
+async def _missed(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = _CODES.get(error.status_code, "invalid_request")
+    response = Fault(error.status_code, code, str(error.detail)).response
+    response.headers.update(error.headers or {})
+    return response

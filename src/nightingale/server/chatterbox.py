@@ -1,0 +1,67 @@
+"""The routes of a Chatterbox server, so that SillyTavern's preset for it works as it is."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, File, Query, Request, UploadFile
+from starlette.responses import Response
+
+from nightingale.server.front import Front, Order, check_format, check_speed
+from nightingale.server.listing import add_voice
+from nightingale.server.reply import Reply
+from nightingale.server.schemas import ChatterboxBody
+from nightingale.server.voices import DEFAULT
+
+
+def routes(front: Front) -> APIRouter:
+    router = APIRouter(tags=["Chatterbox"])
+
+    def reply(body: ChatterboxBody, request: Request, *, is_streamed: bool) -> Reply:
+        format_, rate_hz = check_format(body.output_format, None)
+        order = Order(
+            ask=front.ask(body.text, body.voice_name, body),
+            format=format_,
+            rate_hz=rate_hz,
+            is_streamed=is_streamed,
+            ignored=check_speed(body.speed_factor),
+            request_id=request.state.request_id,
+            key=request.state.key,
+        )
+        return Reply(front, order)
+
+    @router.post("/tts", response_class=Response)
+    async def tts(body: ChatterboxBody, request: Request) -> Reply:
+        """Speak a text; one body with its true length, unless `stream` is true."""
+        return reply(body, request, is_streamed=body.stream)
+
+    @router.get("/tts-stream", response_class=Response)
+    async def tts_stream(body: Annotated[ChatterboxBody, Query()], request: Request) -> Reply:
+        """The same from an address, for an audio element; sent while it is made."""
+        return reply(body, request, is_streamed=True)
+
+    @router.get("/get_predefined_voices")
+    async def predefined() -> list[dict[str, str]]:
+        return [{"display_name": "Nightingale", "filename": DEFAULT, "voice_id": DEFAULT}]
+
+    @router.get("/get_reference_files")
+    async def references() -> list[str]:
+        return front.voices.folder.names()
+
+    @router.post("/upload_reference")
+    async def upload(files: Annotated[list[UploadFile], File()]) -> dict[str, Any]:
+        """Each recording becomes a voice that is called as its file is."""
+        for file in files:
+            name = (file.filename or "").rpartition(".")[0].lower().replace(" ", "-")
+            await add_voice(front, name, file, None, None)
+        names = front.voices.folder.names()
+        return {"message": "ok", "uploaded_files": names, "all_reference_files": names}
+
+    @router.get("/api/model-info")
+    async def model_info() -> dict[str, Any]:
+        hello = front.dispatcher.hello
+        is_up = front.dispatcher.supervisor.pid is not None
+        told = {"loaded": is_up, "type": hello.get("model"), "class_name": hello.get("family")}
+        return {**told, "sample_rate": 24_000, "languages": hello.get("languages")}
+
+    return router

@@ -1,0 +1,114 @@
+"""All that the routes share, and how a body becomes a request for the worker."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+from nightingale.audio.encode import FORMATS, Encoder
+from nightingale.errors import OptionError, TextError
+from nightingale.server.dispatch import Dispatcher
+from nightingale.server.keys import ANYBODY, Key, Keys
+from nightingale.server.meters import Meters
+from nightingale.server.schemas import Sampling, parse_format
+from nightingale.server.utterance import Ask
+from nightingale.server.voices import Voices
+
+log = logging.getLogger("nightingale.front")
+
+_MAX_RECEIPTS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What the person who runs the server decides."""
+
+    host: str = "127.0.0.1"
+    port: int = 8004
+    max_characters: int = 20_000  # of one request
+    max_body: int = 32 * 2**20  # bytes; a recording is the largest thing that comes
+    origins: tuple[str, ...] = ()  # pages elsewhere that may ask
+
+    @property
+    def is_local(self) -> bool:
+        """Nobody but this machine can reach it."""
+        return self.host in ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A request that was understood: what to ask of the worker, and how to send it back."""
+
+    ask: Ask
+    format: str = "wav"
+    rate_hz: int | None = None
+    is_sse: bool = False
+    is_streamed: bool = True
+    has_words: bool = False
+    ignored: tuple[str, ...] = ()
+    request_id: str = ""
+    key: Key = ANYBODY
+
+    @property
+    def n_characters(self) -> int:
+        return sum(map(len, self.ask.text))
+
+    @property
+    def content_type(self) -> str:
+        return "text/event-stream" if self.is_sse else FORMATS[self.format].content_type
+
+
+@dataclass(slots=True)
+class Front:
+    """One server."""
+
+    config: Config
+    dispatcher: Dispatcher
+    voices: Voices
+    keys: Keys
+    meters: Meters
+    receipts: OrderedDict[str, dict[str, Any]] = field(default_factory=OrderedDict)
+
+    def ask(self, text: str, voice: str | None, sampling: Sampling) -> Ask:
+        """A whole text; the seed is drawn here if it is to be a new one, for it must not change."""
+        if not any(character.isalnum() for character in text):
+            raise TextError("there is nothing to say: give at least one word as input")
+        self.check_length(len(text))
+        found = self.voices.find(voice)
+        return Ask(self.options(sampling), [text], voice=found.digest, voice_file=found.data)
+
+    def options(self, sampling: Sampling) -> dict[str, Any]:
+        options = sampling.options()
+        if options.get("seed", 0) < 0:
+            options["seed"] = secrets.randbelow(2**31)
+        return options
+
+    def check_length(self, n_characters: int) -> None:
+        if n_characters > self.config.max_characters:
+            raise TextError(
+                f"the text has {n_characters} characters, but at most {self.config.max_characters} "
+                "are taken at once; send it in parts"
+            )
+
+    def keep_receipt(self, request_id: str, receipt: dict[str, Any]) -> None:
+        """So that who got a body without an end mark can find out whether it was whole."""
+        self.receipts[request_id] = receipt
+        while len(self.receipts) > _MAX_RECEIPTS:
+            self.receipts.popitem(last=False)
+
+
+def check_format(name: str, rate_hz: int | None) -> tuple[str, int | None]:
+    """A mistake here is told before any work."""
+    format_, rate_hz = parse_format(name, rate_hz)
+    Encoder(format_, rate_hz).close()
+    return format_, rate_hz
+
+
+def check_speed(speed: float) -> tuple[str, ...]:
+    """Speech has one speed here; asking for another is noted in the reply, not refused."""
+    if not 0.25 <= speed <= 4.0:
+        raise OptionError(f"speed is {speed}, but must lie between 0.25 and 4")
+    return () if speed == 1.0 else ("speed",)

@@ -1,0 +1,163 @@
+"""What every request passes before any route: an id, a size, where it comes from, whose key it has.
+
+Pure ASGI, in front of HTTP and WebSocket alike: a route that is added is guarded without a word.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import uuid
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.exceptions import HTTPException
+
+from nightingale.server.faults import Fault, reply_to
+from nightingale.server.front import Front
+from nightingale.server.keys import ANYBODY, Key
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+LIVENESS = frozenset(("/health", "/healthz", "/health/live", "/health/ready", "/v1/health"))
+_LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_PRE_FLIGHT = {
+    "access-control-allow-methods": "GET, POST, DELETE",
+    "access-control-allow-headers": "authorization, content-type, cache-control, x-api-key",
+    "access-control-max-age": "600",
+}
+
+
+class Gate:
+    """Lets through, or says why not."""
+
+    def __init__(self, app: App, front: Front) -> None:
+        self._app, self._front = app, front
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        given = headers.get("x-request-id", "")
+        request_id = given if _ID.fullmatch(given) else uuid.uuid4().hex
+        stamp = {"x-request-id": request_id, **self._cors(headers)}
+        try:
+            if scope["type"] == "http" and scope["method"] == "OPTIONS" and "origin" in headers:
+                self._check_origin(headers)
+                await reply_to(scope, receive, _stamped(send, {**stamp, **_PRE_FLIGHT}), 204)
+                return
+            self._check_origin(headers)
+            key = self._key(scope, headers)
+            self._check_size(headers)
+        except Fault as fault:
+            await _refuse(scope, receive, _stamped(send, stamp), fault)
+            return
+        scope.setdefault("state", {}).update(request_id=request_id, key=key)
+        await self._app(scope, self._bounded(scope, receive), _stamped(send, stamp))
+
+    def _check_origin(self, headers: dict[str, str]) -> None:
+        """A page from elsewhere cannot ask in the name of whoever looks at it."""
+        host = _name(f"//{headers.get('host', '')}")
+        if self._front.config.is_local and host not in _LOCAL:
+            raise Fault(403, "host", "this server is for this machine: ask localhost")
+        if "origin" in headers and not self._is_welcome(headers):
+            raise Fault(
+                403, "origin", "pages from elsewhere may not ask; see `nightingale serve --origin`"
+            )
+
+    def _is_welcome(self, headers: dict[str, str]) -> bool:
+        origin, config = headers["origin"], self._front.config
+        is_same = urlsplit(origin).netloc == headers.get("host")
+        is_near = config.is_local and _name(origin) in _LOCAL  # another program of this machine
+        return is_same or is_near or origin in config.origins or "*" in config.origins
+
+    def _cors(self, headers: dict[str, str]) -> dict[str, str]:
+        if "origin" not in headers or not self._is_welcome(headers):
+            return {}
+        exposed = "x-request-id, x-seed, x-sample-rate, server-timing"
+        return {
+            "access-control-allow-origin": headers["origin"],
+            "access-control-expose-headers": exposed,
+            "vary": "origin",
+        }
+
+    def _key(self, scope: Scope, headers: dict[str, str]) -> Key:
+        if not self._front.keys or scope["path"] in LIVENESS:
+            return ANYBODY
+        found = self._front.keys.find(_given_key(headers))
+        if found is None:
+            raise Fault(401, "invalid_api_key", "a key is needed: Authorization: Bearer KEY")
+        return found
+
+    def _check_size(self, headers: dict[str, str]) -> None:
+        told = headers.get("content-length", "0")
+        if told.isdigit() and int(told) > self._front.config.max_body:
+            raise _too_large(self._front.config.max_body)
+
+    def _bounded(self, scope: Scope, receive: Receive) -> Receive:
+        """Counts what comes without having been announced."""
+        if scope["type"] != "http":
+            return receive
+        n_bytes, most = 0, self._front.config.max_body
+
+        async def counted() -> MutableMapping[str, Any]:
+            nonlocal n_bytes
+            message = await receive()
+            n_bytes += len(message.get("body", b""))
+            if n_bytes > most:  # of a kind that goes through whoever is reading the body
+                raise HTTPException(413, str(_too_large(most)))
+            return message
+
+        return counted
+
+
+def _too_large(most: int) -> Fault:
+    return Fault(413, "too_large", f"at most {most} bytes are taken at once")
+
+
+def _given_key(headers: dict[str, str]) -> str:
+    """A bearer's, a header of its own, or the password that a browser asked a person for."""
+    scheme, _, value = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return value.strip()
+    if scheme.lower() == "basic":
+        try:
+            return base64.b64decode(value, validate=True).decode().partition(":")[2]
+        except (binascii.Error, UnicodeDecodeError):
+            return ""
+    return headers.get("x-api-key", "")
+
+
+def _name(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _stamped(send: Send, stamp: dict[str, str]) -> Send:
+    fresh = [(name.encode(), value.encode("latin-1")) for name, value in stamp.items()]
+
+    async def stamped(message: MutableMapping[str, Any]) -> None:
+        if message["type"] in ("http.response.start", "websocket.http.response.start"):
+            message = {**message, "headers": [*message.get("headers", []), *fresh]}
+        await send(message)
+
+    return stamped
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send, fault: Fault) -> None:
+    if scope["type"] == "websocket":
+        await receive()  # that it wants to connect
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    await reply_to(scope, receive, send, fault.status, fault)

@@ -1,0 +1,104 @@
+"""What the server counts, for Prometheus."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+    from nightingale.server.dispatch import Dispatcher
+    from nightingale.server.utterance import Utterance
+
+_FIRST_S = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30)
+_RTF = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.85, 1, 1.25, 1.5, 2, 3, 5)
+NOTICED_S = 0.1  # a shorter gap is covered by any player's own buffer
+
+
+class Meters:
+    """One set for each server."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self.registry.register(_Now(dispatcher))
+        here = {"namespace": "nightingale", "registry": self.registry}
+        self.requests = Counter(
+            "requests",
+            "Requests by how they ended.",
+            ["ending"],
+            **here,  # type: ignore[arg-type]
+        )
+        self.first_audio = Histogram(
+            "first_audio_seconds", "From the request to its first samples.",
+            buckets=_FIRST_S, **here,  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.rtf = Histogram(
+            "real_time_factor", "Seconds of work for a second of sound.",
+            buckets=_RTF, **here,  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.audio = Counter("audio_seconds", "Sound that was made.", **here)  # type: ignore[arg-type]
+        self.characters = Counter("characters", "Text that came in.", **here)  # type: ignore[arg-type]
+        self.underruns = Counter(
+            "underruns",
+            "Gaps over 0.1 s in streams that could be played.",
+            **here,  # type: ignore[arg-type]
+        )
+        self.underrun_s = Counter(
+            "underrun_seconds",
+            "How long they were.",
+            **here,  # type: ignore[arg-type]
+        )
+        for ending in ("stop", "length", "cancelled", "gone", "refused", "failed", "rejected"):
+            self.requests.labels(ending)
+
+    def note(self, utterance: Utterance, ending: str) -> None:
+        """A request is over."""
+        self.requests.labels(ending).inc()
+        clock, seconds = utterance.clock, utterance.n_received / 24_000
+        self.audio.inc(seconds)
+        if clock.first_s is not None:
+            self.first_audio.observe(clock.first_s)
+        if utterance.outcome is not None and utterance.outcome.work_s and seconds:
+            self.rtf.observe(utterance.outcome.work_s / seconds)
+        noticed = [gap for gap in clock.gaps_s if gap > NOTICED_S]
+        self.underruns.inc(len(noticed))
+        self.underrun_s.inc(sum(noticed))
+
+
+class _Now(Collector):
+    """What is read off when somebody asks."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+
+    def collect(self) -> Iterable[Metric]:
+        told, supervisor = self._dispatcher, self._dispatcher.supervisor
+        for name, text, value in (
+            ("speaking", "Requests that are being spoken.", told.n_speaking),
+            ("waiting", "Requests that wait for their turn.", told.n_waiting),
+            ("worker_up", "1 if a worker lives.", int(supervisor.pid is not None)),
+            ("worker_memory_bytes", "What the worker holds.", told.worker_bytes),
+            ("worker_start_seconds", "How long its last start took.", supervisor.start_s),
+            ("front_threads", "Threads of this process.", _n_threads()),
+        ):
+            yield GaugeMetricFamily(f"nightingale_{name}", text, value=value)
+        for name, text, value in (
+            ("worker_restarts", "Workers that died and were replaced.", supervisor.n_deaths),
+            ("resumed", "Streams that went on in another worker.", told.n_resumed),
+            ("rejected", "Requests refused because too many waited.", told.n_rejected),
+        ):
+            yield CounterMetricFamily(f"nightingale_{name}", text, value=value)
+
+
+def _n_threads() -> int:
+    try:
+        return len(os.listdir("/proc/self/task"))  # noqa: PTH208
+    except OSError:
+        return 0

@@ -1,0 +1,209 @@
+"""An order becomes an answer: bytes leave as soon as there is sound, and stop when nobody listens.
+
+Until the first samples are there, a failure is a status. After that it can only be told by ending
+the body without its end mark, so a cut answer is never taken for a whole one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import logging
+from collections.abc import AsyncGenerator, MutableMapping
+from contextlib import aclosing, closing, suppress
+from typing import Any
+
+import numpy as np
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from nightingale.audio.encode import Encoder, patched
+from nightingale.core import SAMPLES_PER_SECOND, Word
+from nightingale.errors import BusyError, RequestError
+from nightingale.server.faults import Fault
+from nightingale.server.front import Front, Order
+from nightingale.server.utterance import Utterance
+
+log = logging.getLogger("nightingale.reply")
+
+
+class Reply(Response):
+    """The answer to one order."""
+
+    def __init__(self, front: Front, order: Order) -> None:
+        super().__init__()
+        self._front, self._order = front, order
+        self._utterance: Utterance | None = None
+        self._n_bytes, self._sum = 0, hashlib.sha256()
+        self._ending = "failed"
+        self._has_begun = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        speaking = asyncio.create_task(self._speak(send))
+        leaving = asyncio.create_task(_gone(receive))
+        try:
+            await asyncio.wait({speaking, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not speaking.done():
+                self._ending = "gone"
+                speaking.cancel()
+            await speaking
+        except asyncio.CancelledError:
+            if self._ending != "gone":
+                raise
+        except Exception as error:
+            fault = self._judge(error)
+            if not self._has_begun:
+                await fault.response(scope, receive, send)
+        finally:
+            leaving.cancel()
+            with suppress(asyncio.CancelledError):
+                await leaving
+            self._note()
+
+    def _judge(self, error: Exception) -> Fault:
+        if isinstance(error, OSError):  # the socket: who asked is gone
+            self._ending = "gone"
+            return Fault(499, "gone", "nobody listens")
+        self._ending = {BusyError: "rejected", RequestError: "refused"}.get(
+            next(
+                (kind for kind in (BusyError, RequestError) if isinstance(error, kind)), Exception
+            ),
+            "failed",
+        )
+        return Fault.of(error)
+
+    async def _speak(self, send: Send) -> None:
+        front, order = self._front, self._order
+        with order.key.turn(order.n_characters):
+            async with front.dispatcher.speak(order.ask) as utterance:
+                self._utterance = utterance
+                if order.is_streamed:
+                    await self._stream(utterance, send)
+                else:
+                    await self._send_whole(utterance, send)
+        assert utterance.outcome is not None
+        self._ending = utterance.outcome.ending
+
+    async def _stream(self, utterance: Utterance, send: Send) -> None:
+        async with aclosing(self._pieces(utterance)) as pieces:
+            async for piece in pieces:
+                if not self._has_begun:
+                    await self._begin(send, {})
+                await self._send(send, piece, more_body=True)
+        await self._send(send, b"", more_body=False)
+
+    async def _send_whole(self, utterance: Utterance, send: Send) -> None:
+        with closing(Encoder(self._order.format, self._order.rate_hz)) as encoder:
+            body = [encoder.start()]
+            async for event in utterance:
+                if isinstance(event, np.ndarray):
+                    body.append(encoder.feed(event))
+            body.append(encoder.finish())
+            whole = patched(b"".join(body), encoder.patches())
+        await self._begin(send, {"content-length": str(len(whole))})
+        await self._send(send, whole, more_body=False)
+
+    async def _begin(self, send: Send, extra: dict[str, str]) -> None:
+        headers = [(n.encode(), v.encode("latin-1")) for n, v in (self._head() | extra).items()]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        self._has_begun = True
+
+    async def _send(self, send: Send, body: bytes, *, more_body: bool) -> None:
+        self._n_bytes += len(body)
+        self._sum.update(body)
+        message: MutableMapping[str, Any] = {"type": "http.response.body", "body": body}
+        await send({**message, "more_body": more_body})
+
+    async def _pieces(self, utterance: Utterance) -> AsyncGenerator[bytes]:
+        order = self._order
+        with closing(Encoder(order.format, order.rate_hz)) as encoder:
+            head = encoder.start()
+            async for event in utterance:
+                if isinstance(event, np.ndarray):
+                    head += encoder.feed(event)
+                    if head:
+                        yield self._framed(head)
+                    head = b""
+                elif order.is_sse and order.has_words:
+                    yield _event(type="speech.audio.words", words=_words(event))
+            if rest := head + encoder.finish():
+                yield self._framed(rest)
+        if order.is_sse:
+            assert utterance.outcome is not None
+            n_in, n_out = order.n_characters, utterance.outcome.n_tokens
+            usage = {"input_tokens": n_in, "output_tokens": n_out, "total_tokens": n_in + n_out}
+            ending = utterance.outcome.ending
+            yield _event(type="speech.audio.done", usage=usage, finish_reason=ending)
+
+    def _framed(self, data: bytes) -> bytes:
+        if not self._order.is_sse:
+            return data
+        return _event(type="speech.audio.delta", audio=base64.b64encode(data).decode())
+
+    def _head(self) -> dict[str, str]:
+        order, clock = self._order, self._utterance.clock if self._utterance else None
+        first_ms = 1e3 * (clock.first_s or 0.0) if clock else 0.0
+        encoder_rate = Encoder(order.format, order.rate_hz)
+        encoder_rate.close()
+        headers = {
+            "content-type": order.content_type,
+            "cache-control": "no-store",
+            "x-accel-buffering": "no",
+            "x-sample-rate": str(encoder_rate.rate_hz),
+            "x-seed": str(order.ask.options.get("seed", 0)),
+            "server-timing": f"first-audio;dur={first_ms:.1f}",
+        }
+        if self._front.dispatcher.hello.get("is_marked"):
+            headers["x-watermark"] = "perth"
+        if order.ignored:
+            headers["x-ignored"] = ", ".join(order.ignored)
+        return headers
+
+    def _note(self) -> None:
+        """One line, one receipt, and the counters; no text."""
+        front, order, utterance = self._front, self._order, self._utterance
+        if utterance is None:
+            front.meters.requests.labels(self._ending).inc()
+            log.info("refused", extra={"request": order.request_id, "ending": self._ending})
+            return
+        front.meters.note(utterance, self._ending)
+        front.meters.characters.inc(order.n_characters)
+        outcome = utterance.outcome
+        receipt = {
+            "id": order.request_id,
+            "finish_reason": self._ending,
+            "samples": utterance.n_received,
+            "seconds": round(utterance.n_received / SAMPLES_PER_SECOND, 3),
+            "bytes": self._n_bytes,
+            "sha256": self._sum.hexdigest(),
+            "resumed": utterance.n_resumed,
+        }
+        front.keep_receipt(order.request_id, receipt)
+        first_s = utterance.clock.first_s
+        line = {
+            "request": order.request_id,
+            "key": order.key.name,
+            "ending": self._ending,
+            "format": order.format,
+            "characters": order.n_characters,
+            "seconds": receipt["seconds"],
+            "first_ms": None if first_s is None else round(1e3 * first_s, 1),
+            "work_s": None if outcome is None else round(outcome.work_s, 3),
+            "resumed": utterance.n_resumed,
+        }
+        log.info("spoken", extra=line)
+
+
+def _words(words: list[Word]) -> list[dict[str, Any]]:
+    return [{"word": word.text, "start": word.start_s, "end": word.end_s} for word in words]
+
+
+def _event(**fields: Any) -> bytes:
+    return b"data: " + json.dumps(fields).encode() + b"\n\n"
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,59 @@
+"""`POST /v1/audio/speech`, as OpenAI has it, and what was said about one afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from nightingale.audio.encode import FORMATS
+from nightingale.server.faults import Fault
+from nightingale.server.front import Front, Order, check_format, check_speed
+from nightingale.server.listing import check_model
+from nightingale.server.reply import Reply
+from nightingale.server.schemas import SpeechBody
+
+_SOUND: dict[str, Any] = {format_.content_type: {} for format_ in FORMATS.values()}
+_FAILURES: dict[int | str, dict[str, Any]] = {
+    400: {"description": "It cannot be spoken as it is; the message says what to change."},
+    503: {"description": "Too many at once; Retry-After says when to ask again."},
+}
+
+
+def routes(front: Front) -> APIRouter:
+    router = APIRouter(tags=["speech"])
+
+    @router.post(
+        "/v1/audio/speech",
+        response_class=Response,
+        responses={200: {"content": _SOUND, "description": "Sound, as it is made."}, **_FAILURES},
+    )
+    @router.post("/audio/speech", response_class=Response, include_in_schema=False)
+    async def speech(body: SpeechBody, request: Request) -> Reply:
+        """Speak a text. Sound is sent while it is made, unless `stream` is false."""
+        check_model(front, body.model)
+        format_, rate_hz = check_format(body.response_format, body.sample_rate)
+        return Reply(
+            front,
+            Order(
+                ask=front.ask(body.input, body.voice_name, body),
+                format=format_,
+                rate_hz=rate_hz,
+                is_sse=body.stream_format == "sse",
+                is_streamed=body.stream or body.stream_format == "sse",
+                has_words=body.timestamps,
+                ignored=check_speed(body.speed),
+                request_id=request.state.request_id,
+                key=request.state.key,
+            ),
+        )
+
+    @router.get("/v1/requests/{request_id}")
+    async def receipt(request_id: str) -> dict[str, Any]:
+        """How a request ended and what was sent: to be held against what arrived."""
+        if request_id not in front.receipts:
+            raise Fault(404, "not_found", "no request of that id ended here of late")
+        return front.receipts[request_id]
+
+    return router

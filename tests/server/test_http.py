@@ -1,0 +1,310 @@
+"""A real server, asked over HTTP by real clients."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import signal
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import numpy as np
+import openai
+import pytest
+import soundfile
+
+from nightingale.audio.encode import FORMATS, encode, encode_whole
+from tests.server.conftest import Solo, Subject
+from tests.server.running import Server, serving
+
+TEXT = "The quick brown fox jumps over the lazy dog."
+LONG = " ".join([TEXT] * 30)
+
+
+def test_the_bytes_are_those_of_the_engine_in_every_format(server: Server, solo: Solo) -> None:
+    samples = solo(TEXT, seed=7)
+    for format_ in FORMATS:
+        body = server.speak(TEXT, seed=7, response_format=format_)
+        assert body == b"".join(encode([samples], format_)), format_
+        whole = server.speak(TEXT, seed=7, response_format=format_, stream=False)
+        assert whole == encode_whole([samples], format_), format_
+    for name, format_, rate in (("ulaw_8000", "mulaw", 8000), ("pcm_16000", "pcm", 16000)):
+        body = server.speak(TEXT, seed=7, response_format=name)
+        assert body == b"".join(encode([samples], format_, rate))
+    assert server.speak(TEXT, seed=7, sample_rate=48_000) == b"".join(
+        encode([samples], "pcm", 48_000)
+    )
+
+
+def test_many_at_once_get_what_they_would_get_alone(server: Server, solo: Solo) -> None:
+    texts = [f"{TEXT} Number {n}." for n in range(8)]
+    alone = [b"".join(encode([solo(text, seed=n)], "pcm")) for n, text in enumerate(texts)]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda n: server.speak(texts[n], seed=n), range(8)))
+    assert together == alone
+
+
+def test_sound_comes_while_it_is_made(server: Server) -> None:
+    begun = time.monotonic()
+    with httpx.stream("POST", f"{server.url}/v1/audio/speech", json=server.body(LONG)) as reply:
+        first = next(reply.iter_raw())
+        assert len(first) < 24_000
+        first_s = time.monotonic() - begun
+        assert reply.headers["x-sample-rate"] == "24000"
+        assert "first-audio" in reply.headers["server-timing"]
+    assert first_s < 5
+
+
+def test_openai_streams_to_a_file(server: Server, solo: Solo, tmp_path: Path) -> None:
+    client = openai.OpenAI(api_key="none", base_url=f"{server.url}/v1")
+    extra = {**server.options, "seed": 3}
+    with client.audio.speech.with_streaming_response.create(
+        model="tts-1", voice="alloy", input=TEXT, response_format="wav", extra_body=extra
+    ) as reply:
+        reply.stream_to_file(tmp_path / "speech.wav")
+    heard, _ = soundfile.read(tmp_path / "speech.wav", dtype="int16")
+    said, _ = soundfile.read(io.BytesIO(encode_whole([solo(TEXT, seed=3)], "wav")), dtype="int16")
+    assert np.array_equal(heard, said)
+    assert {"tts-1", "gpt-4o-mini-tts"} <= {model.id for model in client.models.list()}
+    with pytest.raises(openai.NotFoundError, match="there is no model"):
+        client.audio.speech.create(model="other", voice="alloy", input=TEXT)
+    with pytest.raises(openai.BadRequestError, match="there is no voice"):
+        client.audio.speech.create(model="tts-1", voice="nobody", input=TEXT)
+
+
+def test_openai_reads_events(server: Server, solo: Solo) -> None:
+    client = openai.OpenAI(api_key="none", base_url=f"{server.url}/v1")
+    extra = {**server.options, "timestamps": True}
+    with client.audio.speech.with_streaming_response.create(
+        model="gpt-4o-mini-tts", voice="ash", input=TEXT, response_format="pcm",
+        stream_format="sse", extra_body=extra,
+    ) as reply:  # fmt: skip
+        events = [json.loads(line[6:]) for line in reply.iter_lines() if line.startswith("data: ")]
+    audio = b"".join(base64.b64decode(e["audio"]) for e in events if "audio" in e)
+    assert audio == b"".join(encode([solo(TEXT)], "pcm"))
+    assert [e["type"] for e in events].count("speech.audio.done") == 1
+    assert events[-1]["type"] == "speech.audio.done"
+    assert events[-1]["usage"]["output_tokens"] > 0
+    words = [word for e in events for word in e.get("words", [])]
+    assert all(word["start"] <= word["end"] for word in words)
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "message"),
+    [
+        ({"input": ""}, 400, "nothing to say"),
+        ({"input": "?!"}, 400, "nothing to say"),
+        ({"input": "a" * 20_001}, 400, "at most 20000"),
+        ({"input": 7}, 400, "input"),
+        ({"response_format": "tape"}, 400, "there is no response_format"),
+        ({"response_format": "mp3", "sample_rate": 7}, 400, "mp3 cannot have 7 Hz"),
+        ({"voice": "../../etc/passwd"}, 400, "there is no voice"),
+        ({"voice": "nobody.wav"}, 400, "there is no voice"),
+        ({"temperature": 99}, 400, "temperature is 99"),
+        ({"seed": 2**70}, 400, "seed"),
+        ({"language": "xx"}, 400, "xx"),
+        ({"speed": 9}, 400, "speed"),
+        ({"stream_format": "film"}, 400, "stream_format"),
+    ],
+)
+def test_a_mistake_is_told_in_openais_shape(
+    server: Server, fields: dict[str, object], status: int, message: str
+) -> None:
+    reply = httpx.post(f"{server.url}/v1/audio/speech", json=server.body(TEXT) | fields)
+    error = reply.json()["error"]
+    assert (reply.status_code, message in error["message"]) == (status, True), error
+    assert reply.headers["x-should-retry"] == "false"
+    assert {"message", "type", "param", "code"} == error.keys()
+    assert reply.headers["x-request-id"]
+
+
+def test_what_is_unknown_is_ignored_and_a_new_seed_is_told(server: Server) -> None:
+    body = server.body(TEXT, seed=-1, instructions="whisper", shoe_size=43, speed=1.5)
+    reply = httpx.post(f"{server.url}/audio/speech", json=body)
+    assert reply.status_code == 200
+    assert reply.headers["x-ignored"] == "speed"
+    assert server.speak(TEXT, seed=int(reply.headers["x-seed"])) == reply.content
+    receipt = httpx.get(f"{server.url}/v1/requests/{reply.headers['x-request-id']}").json()
+    assert receipt["bytes"] == len(reply.content)
+    assert receipt["finish_reason"] in ("stop", "length")
+
+
+def test_who_leaves_is_not_spoken_to(server: Server) -> None:
+    before = server.meter('requests_total{ending="gone"}')
+    body = json.dumps(server.body(LONG)).encode()
+    with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as client:
+        client.sendall(
+            b"POST /v1/audio/speech HTTP/1.1\r\nhost: localhost\r\n"
+            b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+        )
+        assert client.recv(100).startswith(b"HTTP/1.1 200")
+    until = time.monotonic() + 5
+    while server.meter('requests_total{ending="gone"}') == before:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    assert server.meter("speaking") == 0
+
+
+def test_a_slow_reader_stops_the_work_and_still_gets_everything(server: Server, solo: Solo) -> None:
+    body = server.body(LONG, seed=1)
+    with httpx.stream("POST", f"{server.url}/v1/audio/speech", json=body, timeout=60) as reply:
+        pieces = reply.iter_raw(4096)
+        got = next(pieces)
+        time.sleep(1.5)
+        got += b"".join(pieces)
+    assert got == b"".join(encode([solo(LONG, seed=1)], "pcm"))
+
+
+def test_a_killed_worker_is_not_heard(server: Server, solo: Solo) -> None:
+    texts = [f"{TEXT} {TEXT} {TEXT} Number {n}." for n in range(4)]
+    before = server.meter("worker_restarts_total")
+    with ThreadPoolExecutor(4) as pool:
+        heard = pool.map(lambda n: server.speak(texts[n], seed=n), range(4))
+        time.sleep(0.6)
+        os.kill(server.worker(), signal.SIGKILL)
+        bodies = list(heard)
+    assert bodies == [b"".join(encode([solo(text, seed=n)], "pcm")) for n, text in enumerate(texts)]
+    assert server.meter("worker_restarts_total") == before + 1
+    assert httpx.get(f"{server.url}/health", timeout=30).status_code == 200
+
+
+def test_nothing_that_was_said_is_in_the_log(server: Server) -> None:
+    secret = "Zanzibar"
+    server.speak(f"{secret} is a secret.")
+    httpx.post(f"{server.url}/v1/audio/speech", json=server.body(secret, temperature=99))
+    lines = [json.loads(line) for line in server.log.read_text().splitlines()]
+    spoken = [line for line in lines if line["event"] == "spoken"]
+    assert {"request", "first_ms", "seconds", "ending"} <= spoken[-1].keys()
+    assert secret.lower() not in server.log.read_text().lower()
+
+
+def test_sillytavern_finds_what_its_preset_asks_for(server: Server) -> None:
+    """The calls that its browser code makes, in its order, from its own origin."""
+    with httpx.Client(
+        base_url=server.url, headers={"origin": "http://localhost:8000"}, timeout=60
+    ) as tavern:
+        voices = tavern.get("/get_predefined_voices")
+        assert voices.headers["access-control-allow-origin"] == "http://localhost:8000"
+        voice = voices.json()[0]
+        assert {"display_name", "voice_id"} <= voice.keys()
+        assert tavern.get("/get_reference_files").json() == []
+        said = {
+            "text": TEXT, "temperature": 0.8, "exaggeration": 0.5, "cfg_weight": 0.5, "seed": 5,
+            "speed_factor": 1.0, "language": "en", "split_text": True, "chunk_size": 120,
+            "output_format": "wav", "voice_mode": "predefined", **server.options,
+        }  # fmt: skip
+        ask = tavern.options("/tts", headers={"access-control-request-method": "POST"})
+        assert "content-type" in ask.headers["access-control-allow-headers"]
+        for name in (voice["voice_id"], "S1"):
+            reply = tavern.post("/tts", json={**said, "predefined_voice_id": name})
+            assert reply.status_code == 200, reply.text
+            assert soundfile.info(io.BytesIO(reply.content)).samplerate == 24_000
+        from_address = tavern.get(
+            "/tts-stream", params={**said, "predefined_voice_id": "S1", "output_format": "opus"}
+        )
+        assert from_address.headers["content-type"] == "audio/ogg"
+        assert from_address.content[:4] == b"OggS"
+
+
+def test_a_voice_lives_from_upload_to_removal(server: Server, recording: Path, solo: Solo) -> None:
+    with recording.open("rb") as file:
+        made = httpx.post(
+            f"{server.url}/v1/audio/voices",
+            data={"voice_name": "Anna", "consent": "it is me"},
+            files={"voice_file": ("anna.wav", file)},
+            timeout=60,
+        )
+    assert made.status_code == 201, made.text
+    assert "4.0 s of recording" in made.json()["summary"]
+    assert "anna" in httpx.get(f"{server.url}/v1/audio/voices").json()["voices"]
+    cloned = server.speak(TEXT, voice="anna.wav")
+    assert cloned != server.speak(TEXT)
+    for name, data in (("../x", b""), ("anna", recording.read_bytes()), ("b", b"no sound")):
+        refused = httpx.post(
+            f"{server.url}/voices", data={"voice_name": name}, files={"voice_file": data}
+        )
+        assert refused.status_code == 400, refused.text
+    assert httpx.delete(f"{server.url}/v1/audio/voices/anna").json()["deleted"]
+    assert httpx.delete(f"{server.url}/v1/audio/voices/anna").status_code == 400
+
+
+def test_too_many_are_refused_quickly_and_told_when_to_come_back(
+    subject: Subject, tmp_path: Path
+) -> None:
+    flags = ("--max-requests", "1", "--max-waiting", "1")
+    with serving(subject.folder, tmp_path, subject.options, *flags) as server:
+        with ThreadPoolExecutor(2) as pool:
+            spoken = [pool.submit(server.speak, f"{TEXT} {TEXT}", seed=n) for n in range(2)]
+            while server.meter("waiting") == 0:
+                time.sleep(0.01)
+            with httpx.Client() as client:
+                client.get(f"{server.url}/health/live")
+                for _ in range(5):
+                    begun = time.monotonic()
+                    reply = client.post(f"{server.url}/v1/audio/speech", json=server.body(TEXT))
+                    assert time.monotonic() - begun < 0.5
+                    assert reply.status_code == 503
+                    assert int(reply.headers["retry-after"]) >= 1
+                    assert int(reply.headers["retry-after-ms"]) > 0
+                    assert reply.json()["error"]["code"] == "overloaded"
+            assert all(len(task.result()) for task in spoken)
+        assert server.meter("rejected_total") == 5
+
+
+def test_sigterm_lets_who_speaks_finish(subject: Subject, solo: Solo, tmp_path: Path) -> None:
+    with serving(subject.folder, tmp_path, subject.options) as server:
+        with ThreadPoolExecutor(1) as pool:
+            spoken = pool.submit(server.speak, f"{TEXT} {TEXT}", seed=1)
+            while server.meter("speaking") == 0:
+                time.sleep(0.01)
+            time.sleep(0.2)
+            worker = server.worker()
+            server.process.terminate()
+            assert spoken.result() == b"".join(encode([solo(f"{TEXT} {TEXT}", seed=1)], "pcm"))
+        assert server.process.wait(30) == 0
+        assert not Path(f"/proc/{worker}").exists()
+
+
+def test_with_a_key_nothing_is_open_but_liveness(subject: Subject, tmp_path: Path) -> None:
+    with serving(subject.folder, tmp_path, subject.options, NIGHTINGALE_API_KEY="sesame") as server:
+        schema = httpx.get(f"{server.url}/openapi.json", headers={"x-api-key": "sesame"}).json()
+        shut = {path: methods for path, methods in schema["paths"].items() if "health" not in path}
+        assert len(shut) >= 12
+        for path, methods in shut.items():
+            for method in methods:
+                reply = httpx.request(method, server.url + path.replace("{", "").replace("}", ""))
+                assert reply.status_code == 401, (method, path)
+                assert reply.json()["error"]["code"] == "invalid_api_key"
+        for path in ("/", "/openapi.json", "/metrics", "/no/such/thing"):
+            assert httpx.get(server.url + path).status_code == 401
+        assert httpx.get(f"{server.url}/health/live").status_code == 200
+        assert httpx.get(f"{server.url}/health", timeout=30).status_code == 200
+        for headers in ({"authorization": "Bearer sesame"}, {"x-api-key": "sesame"}):
+            assert httpx.get(f"{server.url}/v1/models", headers=headers).status_code == 200
+        assert httpx.get(f"{server.url}/v1/models", auth=("me", "sesame")).status_code == 200
+        assert httpx.get(f"{server.url}/v1/models", auth=("me", "sesam")).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"origin": "https://evil.example"}, {"host": "evil.example"}, {"origin": "null"}],
+)
+def test_pages_from_elsewhere_cannot_ask(server: Server, headers: dict[str, str]) -> None:
+    reply = httpx.get(f"{server.url}/v1/models", headers=headers)
+    assert reply.status_code == 403
+    assert "access-control-allow-origin" not in reply.headers
+
+
+def test_what_is_too_large_is_refused(server: Server) -> None:
+    def endless() -> object:
+        for _ in range(40):
+            yield b" " * 2**20
+
+    told = httpx.post(f"{server.url}/v1/audio/speech", content=b" " * (33 * 2**20))
+    untold = httpx.post(f"{server.url}/v1/audio/speech", content=endless())  # type: ignore[arg-type]
+    assert (told.status_code, untold.status_code) == (413, 413)
