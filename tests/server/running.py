@@ -26,6 +26,7 @@ class Server:
     home: Path
     log: Path
     options: dict[str, Any]
+    wyoming_port: int
 
     def body(self, text: str, **fields: Any) -> dict[str, Any]:
         """What is asked of `/v1/audio/speech`."""
@@ -67,16 +68,18 @@ def serving(
     folder: Path, home: Path, options: dict[str, Any], *flags: str, **environ: str
 ) -> Iterator[Server]:
     """From its first answer to its end."""
-    port = free_port()
+    port, wyoming_port = free_port(), free_port()
     log = home / f"log-{port}.jsonl"
     command = [sys.executable, "-m", "nightingale", "serve", "--model", str(folder)]
     clean = {name: value for name, value in os.environ.items() if "NIGHTINGALE" not in name}
     clean |= {"NIGHTINGALE_HOME": str(home), "OMP_NUM_THREADS": "1", **environ}
     with log.open("wb") as stderr:
         process = subprocess.Popen(
-            [*command, "--port", str(port), "--threads", "1", *flags], env=clean, stderr=stderr
-        )
-    server = Server(f"http://127.0.0.1:{port}", process, home, log, options)
+            [*command, "--port", str(port), "--wyoming-port", str(wyoming_port), "--threads", "1",
+             *flags],
+            env=clean, stderr=stderr,
+        )  # fmt: skip
+    server = Server(f"http://127.0.0.1:{port}", process, home, log, options, wyoming_port)
     try:
         _wait(server)
         yield server

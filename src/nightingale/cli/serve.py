@@ -31,6 +31,7 @@ def serve(  # noqa: PLR0913, PLR0917
     keep_alive: str = typer.Option(
         "-1", help="Let the model go when idle for so long (300, 5m, 2h); -1 keeps it."
     ),
+    wyoming_port: int = typer.Option(10200, help="For Home Assistant, without a key; 0: none."),
     keys: Path | None = typer.Option(None, help="A TOML file of keys; see docs/server.md."),
     origin: list[str] = typer.Option([], help="A page elsewhere that may ask, as https://a.b"),
     drain: int = typer.Option(30, min=0, help="Seconds that streams may finish in at the end."),
@@ -66,6 +67,7 @@ def serve(  # noqa: PLR0913, PLR0917
         limits=Limits(max_requests, max_waiting, keep_alive_s),
         keys=Keys.read(keys, settings.api_key),
         drain_s=drain,
+        wyoming_port=wyoming_port,
     )
     console = stderr()
     if not plans.config.is_local and not plans.keys:

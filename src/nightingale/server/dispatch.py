@@ -103,14 +103,16 @@ class Dispatcher:
     def n_waiting(self) -> int:
         return len(self._waiting)
 
+    def utter(self, ask: Ask) -> Utterance:
+        """One that is not spoken yet, but can be written to."""
+        return Utterance(next(self._numbers), ask, self._send)
+
     @asynccontextmanager
-    async def speak(self, ask: Ask) -> AsyncIterator[Utterance]:
+    async def speak(self, asked: Ask | Utterance) -> AsyncIterator[Utterance]:
         """An utterance, when it is its turn; refused at once if too many wait already."""
-        asked_at = time.monotonic()
+        utterance = self.utter(asked) if isinstance(asked, Ask) else asked
         await self._enter()
         begun = time.monotonic()
-        utterance = Utterance(next(self._numbers), ask, self._send)
-        utterance.clock.asked_at = asked_at
         self._open[utterance.number] = utterance
         try:
             self._hand_over(utterance)

@@ -34,18 +34,18 @@ class Key:
     _spent: list[tuple[float, int]] = field(default_factory=list, init=False)
 
     @contextmanager
-    def turn(self, n_characters: int) -> Iterator[None]:
-        """Counted while it lasts; refused if it is too much."""
+    def turn(self) -> Iterator[None]:
+        """Counted while it lasts; refused if there are too many."""
         if self.max_streams is not None and self._n_streams >= self.max_streams:
             raise QuotaError(f"this key may have {self.max_streams} streams at once")
-        self._spend(n_characters)
         self._n_streams += 1
         try:
             yield
         finally:
             self._n_streams -= 1
 
-    def _spend(self, n_characters: int) -> None:
+    def spend(self, n_characters: int) -> None:
+        """Counted for a minute; refused if it is too much."""
         if self.max_characters is None:
             return
         now = time.monotonic()

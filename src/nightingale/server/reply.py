@@ -76,7 +76,8 @@ class Reply(Response):
 
     async def _speak(self, send: Send) -> None:
         front, order = self._front, self._order
-        with order.key.turn(order.n_characters):
+        order.key.spend(order.n_characters)
+        with order.key.turn():
             async with front.dispatcher.speak(order.ask) as utterance:
                 self._utterance = utterance
                 if order.is_streamed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import tempfile
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import uvicorn
 
+from nightingale.server import wyoming
 from nightingale.server.app import make_app
 from nightingale.server.dispatch import Dispatcher, Limits
 from nightingale.server.front import Config, Front
@@ -30,6 +32,7 @@ class Plans:
     limits: Limits
     keys: Keys
     drain_s: float = 30.0
+    wyoming_port: int = 0  # 0: none
 
 
 async def run(plans: Plans) -> None:
@@ -42,9 +45,17 @@ async def run(plans: Plans) -> None:
         try:
             voices = Voices(plans.recipe.home / "voices")
             front = Front(plans.config, dispatcher, voices, plans.keys, Meters(dispatcher))
+            homes = await _listen_for_homes(front, plans.wyoming_port)
             await uvicorn.Server(_uvicorn(front, plans)).serve()
+            if homes is not None:
+                homes.close()
         finally:
             await dispatcher.stop(drain_s=1.0)
+
+
+async def _listen_for_homes(front: Front, port: int) -> asyncio.Server | None:
+    """Wyoming knows no keys: where they are asked for, it is not spoken."""
+    return await wyoming.listen(front, port) if port and not front.keys else None
 
 
 def _uvicorn(front: Front, plans: Plans) -> uvicorn.Config:

@@ -72,6 +72,15 @@ class SpeechBody(Sampling):
         return self.voice.id if isinstance(self.voice, VoiceId) else self.voice
 
 
+class StartMessage(Sampling):
+    """What begins an utterance on a WebSocket."""
+
+    model: str = ""
+    voice: str | None = None
+    response_format: str = "pcm"
+    sample_rate: int | None = None
+
+
 class ChatterboxBody(Sampling):
     """`POST /tts`: what SillyTavern and others send to a Chatterbox server."""
 

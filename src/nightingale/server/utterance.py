@@ -57,9 +57,9 @@ class Utterance:
     def __init__(self, number: int, ask: Ask, send: Send) -> None:
         self.number, self.ask, self._send = number, ask, send
         self._events: asyncio.Queue[Event | Outcome | NightingaleError] = asyncio.Queue()
-        self._n_taken = self._n_at_asking = self._n_fruitless = 0
+        self._n_at_asking = self._n_fruitless = 0
         self._n_allowed = AHEAD
-        self.n_received = 0  # samples
+        self.n_received = self.n_taken = 0  # samples: from the worker, by the listener
         self.n_resumed = 0
         self.words: list[Word] = []
         self.is_cancelled = False
@@ -67,7 +67,9 @@ class Utterance:
         self.clock = PlayClock()
 
     def put(self, text: str) -> None:
-        """More text; kept, for it may have to be said again."""
+        """More text; kept, for it may have to be said to another worker."""
+        if not self.ask.is_open:
+            return
         self.ask.text.append(text)
         self._send({"kind": "text", "id": self.number, "text": text, "is_last": False})
 
@@ -99,9 +101,9 @@ class Utterance:
             yield event
 
     def _take(self, n_samples: int) -> None:
-        self._n_taken += n_samples
-        if self._n_taken + AHEAD - self._n_allowed >= _STEP:
-            self._n_allowed = self._n_taken + AHEAD
+        self.n_taken += n_samples
+        if self.n_taken + AHEAD - self._n_allowed >= _STEP:
+            self._n_allowed = self.n_taken + AHEAD
             self._send({"kind": "allow", "id": self.number, "n_samples": self._n_allowed})
 
     # What the dispatcher calls.

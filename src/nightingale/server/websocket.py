@@ -1,0 +1,256 @@
+"""A WebSocket for those who write while they speak: text in pieces in, sound and words out.
+
+Control is JSON, sound is binary: `{"type": "audio", "id": ..}` says whose the next binary message
+is. Several utterances may be under way on one connection, told apart by their ids.
+
+    in   start  {voice, response_format, sample_rate, seed, ..}     optional: text alone starts one
+         text   {text}      flush      end      cancel {played_ms}      ping
+    out  started   audio + bytes   words   done   cancelled {last_word}   error   pong
+
+Each utterance ends in exactly one of done, cancelled and error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from contextlib import closing, suppress
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter
+from pydantic import ValidationError
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from nightingale.audio.encode import Encoder
+from nightingale.core import SAMPLES_PER_SECOND, Word
+from nightingale.errors import NightingaleError
+from nightingale.server.faults import Fault
+from nightingale.server.front import Front, check_format
+from nightingale.server.keys import Key
+from nightingale.server.listing import check_model
+from nightingale.server.schemas import StartMessage
+from nightingale.server.utterance import Ask, Utterance
+from nightingale.text.split import CUT
+
+_MAX_TALKS = 8  # under way on one connection
+_SILENT_S = 60.0  # an utterance whose text does not go on for so long is given up
+
+
+def routes(front: Front) -> APIRouter:
+    router = APIRouter()
+
+    @router.websocket("/v1/audio/speech/stream")
+    @router.websocket("/ws/tts")
+    async def talk(socket: WebSocket) -> None:
+        await socket.accept()
+        await Line(front, socket).run()
+
+    return router
+
+
+class Line:
+    """One connection."""
+
+    def __init__(self, front: Front, socket: WebSocket) -> None:
+        self.front, self._socket = front, socket
+        self.key: Key = socket.state.key
+        self._talks: dict[str, Talk] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sending = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Until the other side leaves; what it asked for ends with it."""
+        try:
+            while True:
+                message = await self._socket.receive()
+                if message["type"] == "websocket.disconnect":
+                    return
+                await self._take(message.get("text"))
+        except (WebSocketDisconnect, RuntimeError, OSError):
+            pass  # it left while something was being sent
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def send(self, message: dict[str, Any], data: bytes | None = None) -> None:
+        """A message, and the bytes that belong to it right behind."""
+        async with self._sending:
+            await self._socket.send_text(json.dumps(message))
+            if data is not None:
+                await self._socket.send_bytes(data)
+
+    def leave(self, talk: Talk) -> None:
+        self._talks.pop(talk.name, None)
+
+    async def _take(self, text: str | None) -> None:
+        name = None
+        try:
+            message = json.loads(text or "")
+            if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+                raise Fault(400, "invalid_request", "a message is an object with a type")
+            name = message.get("id", "")
+            if not isinstance(name, str) or len(name) > 64:
+                raise Fault(400, "invalid_request", "an id is a string of at most 64 characters")
+            await self._act(message, name)
+        except (ValidationError, ValueError):
+            wrong = Fault(400, "invalid_request", "not JSON, or a field of another kind")
+            await self.send({"type": "error", "id": name, **wrong.body})
+        except (Fault, NightingaleError) as error:
+            await self.send({"type": "error", "id": name, **Fault.of(error).body})
+
+    async def _act(self, message: dict[str, Any], name: str) -> None:
+        kind = message["type"]
+        if kind == "ping":
+            await self.send({"type": "pong"})
+        elif kind == "start":
+            self._start(name, StartMessage.model_validate(message))
+        elif kind == "text":
+            text = message.get("text")
+            if not isinstance(text, str):
+                raise Fault(400, "invalid_request", "text is a string", param="text")
+            if name not in self._talks:
+                self._start(name, StartMessage())
+            self._talks[name].put(text)
+        elif kind in ("flush", "end", "cancel"):
+            talk = self._talks.get(name)
+            if talk is None:
+                raise Fault(404, "not_found", f"no utterance {name!r} is under way")
+            if kind == "cancel":
+                talk.cancel(message.get("played_ms"))
+            else:
+                talk.put(CUT) if kind == "flush" else talk.end()
+        # Others are for a newer server.
+
+    def _start(self, name: str, message: StartMessage) -> None:
+        if name in self._talks:
+            raise Fault(400, "invalid_request", f"the utterance {name!r} is under way")
+        if len(self._talks) >= _MAX_TALKS:
+            raise Fault(429, "rate_limit_exceeded", f"{_MAX_TALKS} utterances are under way here")
+        talk = Talk(self, name, message)
+        self._talks[name] = talk
+        task = asyncio.create_task(talk.run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class Talk:
+    """One utterance of a connection."""
+
+    def __init__(self, line: Line, name: str, message: StartMessage) -> None:
+        front = line.front
+        check_model(front, message.model)
+        voice = front.voices.find(message.voice)
+        self.name, self._line = name, line
+        self._format, self._rate_hz = check_format(message.response_format, message.sample_rate)
+        ask = Ask(front.options(message), [], True, True, voice.digest, voice.data)
+        self._utterance = front.dispatcher.utter(ask)
+        self._n_characters = 0
+        self._played_s: float | None = None
+        self._idle: asyncio.TimerHandle | None = None
+        self._watch()
+
+    def put(self, text: str) -> None:
+        """More of the text."""
+        self._n_characters += len(text)
+        self._line.front.check_length(self._n_characters)
+        self._line.key.spend(len(text))
+        self._watch()
+        self._utterance.put(text)
+
+    def end(self) -> None:
+        self._unwatch()
+        self._utterance.end()
+
+    def cancel(self, played_ms: Any = None) -> None:
+        """Silent from now on; `played_ms` is how much of it the listener has heard."""
+        self._unwatch()
+        is_told = isinstance(played_ms, int | float)
+        self._played_s = played_ms / 1e3 if is_told else None
+        self._utterance.cancel()
+
+    async def run(self) -> None:
+        """From its turn to its end."""
+        line = self._line
+        try:
+            with line.key.turn():
+                async with line.front.dispatcher.speak(self._utterance) as utterance:
+                    if utterance.is_cancelled:
+                        utterance.cancel()  # while it waited for its turn
+                    await self._speak(utterance)
+        except (NightingaleError, Fault) as error:
+            with suppress(RuntimeError, OSError):  # nobody is there to be told
+                await line.send({"type": "error", "id": self.name, **Fault.of(error).body})
+        finally:
+            self._unwatch()
+            line.leave(self)
+
+    async def _speak(self, utterance: Utterance) -> None:
+        send, digest, n_bytes = self._line.send, hashlib.sha256(), 0
+        with closing(Encoder(self._format, self._rate_hz)) as encoder:
+            seed = utterance.ask.options.get("seed", 0)
+            told = {"format": self._format, "sample_rate": encoder.rate_hz, "seed": seed}
+            await send({"type": "started", "id": self.name, **told})
+            head = encoder.start()
+            async for event in utterance:
+                if isinstance(event, np.ndarray):
+                    head += encoder.feed(event)
+                    n_bytes += await self._send_sound(head, digest)
+                    head = b""
+                else:
+                    words = [_told(word) for word in event]
+                    await send({"type": "words", "id": self.name, "words": words})
+            outcome = utterance.outcome
+            assert outcome is not None
+            self._line.front.meters.note(utterance, outcome.ending)
+            self._line.leave(self)  # its id is free again when its end is told
+            if outcome.ending == "cancelled":
+                await send({"type": "cancelled", "id": self.name, **self._reached(utterance)})
+                return
+            n_bytes += await self._send_sound(encoder.finish() if n_bytes else b"", digest)
+        await send(
+            {
+                "type": "done",
+                "id": self.name,
+                "finish_reason": outcome.ending,
+                "samples": outcome.n_samples,
+                "bytes": n_bytes,
+                "sha256": digest.hexdigest(),
+                "unsaid": list(outcome.unsaid),
+            }
+        )
+
+    async def _send_sound(self, data: bytes, digest: Any) -> int:
+        if not data or self._utterance.is_cancelled:
+            return 0
+        digest.update(data)
+        await self._line.send({"type": "audio", "id": self.name}, data)
+        return len(data)
+
+    def _reached(self, utterance: Utterance) -> dict[str, Any]:
+        """What the listener heard last, as far as it is known here."""
+        sent_s = utterance.n_taken / SAMPLES_PER_SECOND
+        heard_s = sent_s if self._played_s is None else min(sent_s, self._played_s)
+        last = utterance.word_at(heard_s)
+        heard = utterance.words[: utterance.words.index(last) + 1] if last is not None else []
+        return {
+            "last_word": None if last is None else _told(last),
+            "spoken": " ".join(word.text for word in heard),
+            "seconds": round(heard_s, 3),
+        }
+
+    def _watch(self) -> None:
+        """Text is expected to go on."""
+        self._unwatch()
+        loop = asyncio.get_running_loop()
+        self._idle = loop.call_later(_SILENT_S, self.cancel)
+
+    def _unwatch(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+
+
+def _told(word: Word) -> dict[str, Any]:
+    return {"word": word.text, "start": word.start_s, "end": word.end_s}

@@ -1,0 +1,118 @@
+"""The `wyoming` client, as Home Assistant uses it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from wyoming.audio import AudioChunk, AudioStart, AudioStop
+from wyoming.client import AsyncTcpClient
+from wyoming.error import Error
+from wyoming.event import Event, Eventable
+from wyoming.info import Describe, Info
+from wyoming.ping import Ping, Pong
+from wyoming.tts import (
+    Synthesize,
+    SynthesizeChunk,
+    SynthesizeStart,
+    SynthesizeStop,
+    SynthesizeStopped,
+    SynthesizeVoice,
+)
+
+from nightingale.audio.encode import encode
+from tests.server.conftest import Solo, Subject
+from tests.server.running import Server
+
+TEXT = "The quick brown fox jumps over the lazy dog."
+PIECES = ["Sure, I ", "can do th", "at. It takes a ", "while."]
+
+
+@pytest.fixture(autouse=True)
+def ends_by_itself(subject: Subject) -> None:
+    if subject.options:
+        pytest.skip("Wyoming has no way to bound a model that never ends")
+
+
+def converse(
+    server: Server, said: Sequence[Eventable], last: type[Eventable], n_last: int = 1
+) -> list[Event]:
+    async def main() -> list[Event]:
+        heard: list[Event] = []
+        async with AsyncTcpClient("127.0.0.1", server.wyoming_port) as client:
+            for event in said:
+                await client.write_event(event.event())
+            while True:
+                got = await asyncio.wait_for(client.read_event(), 60)
+                assert got is not None
+                heard.append(got)
+                if sum(last.is_type(event.type) for event in heard) == n_last:
+                    return heard
+
+    return asyncio.run(main())
+
+
+def sound(events: list[Event]) -> bytes:
+    assert AudioStart.from_event(events[0]).rate == 24_000
+    chunks = [AudioChunk.from_event(e) for e in events if AudioChunk.is_type(e.type)]
+    assert all((chunk.rate, chunk.width, chunk.channels) == (24_000, 2, 1) for chunk in chunks)
+    return b"".join(chunk.audio for chunk in chunks)
+
+
+def test_it_says_what_it_can(server: Server) -> None:
+    info = Info.from_event(converse(server, [Describe()], Info)[0])
+    assert info.tts[0].supports_synthesize_streaming
+    assert [voice.name for voice in info.tts[0].voices] == ["default"]
+    assert Pong.is_type(converse(server, [Ping()], Pong)[0].type)
+
+
+def test_a_text_becomes_sound(server: Server, solo: Solo) -> None:
+    events = converse(server, [Synthesize(TEXT)], AudioStop)
+    assert sound(events) == b"".join(encode([solo(TEXT)], "pcm"))
+
+
+def test_text_in_pieces_becomes_sound_while_it_comes(server: Server, solo: Solo) -> None:
+    """With the whole text once more before the end, as Home Assistant sends it."""
+    voice = SynthesizeVoice(name="default")
+    said = [
+        SynthesizeStart(voice=voice),
+        *(SynthesizeChunk(piece) for piece in PIECES),
+        Synthesize("".join(PIECES), voice=voice),
+        SynthesizeStop(),
+    ]
+    events = converse(server, said, SynthesizeStopped)
+    assert sound(events) == b"".join(encode([solo(PIECES)], "pcm"))
+    assert AudioStop.is_type(events[-2].type)
+
+
+def test_two_texts_come_one_after_the_other(server: Server, solo: Solo) -> None:
+    said = [Synthesize(TEXT), Synthesize("It is me.")]
+    events = converse(server, said, AudioStop, n_last=2)
+    cut = next(at for at, event in enumerate(events) if AudioStop.is_type(event.type)) + 1
+    assert sound(events[:cut]) == b"".join(encode([solo(TEXT)], "pcm"))
+    assert sound(events[cut:]) == b"".join(encode([solo("It is me.")], "pcm"))
+
+
+def test_mistakes_are_told(server: Server) -> None:
+    nobody = SynthesizeVoice(name="nobody")
+    error = Error.from_event(converse(server, [Synthesize(TEXT, voice=nobody)], Error)[-1])
+    assert "there is no voice" in error.text
+    assert Error.from_event(converse(server, [Synthesize("")], Error)[-1]).code == "TextError"
+
+
+def test_noise_is_no_harm(server: Server, solo: Solo) -> None:
+    async def shout(noise: bytes) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.wyoming_port)
+        writer.write(noise)
+        writer.close()
+
+    for noise in (
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"{}\n",
+        b"[]\n",
+        b'{"type": "synthesize"}\n',
+        b"\xff" * 99,
+    ):
+        asyncio.run(shout(noise))
+    assert sound(converse(server, [Synthesize(TEXT)], AudioStop))
