@@ -308,3 +308,13 @@ def test_what_is_too_large_is_refused(server: Server) -> None:
     told = httpx.post(f"{server.url}/v1/audio/speech", content=b" " * (33 * 2**20))
     untold = httpx.post(f"{server.url}/v1/audio/speech", content=endless())  # type: ignore[arg-type]
     assert (told.status_code, untold.status_code) == (413, 413)
+
+
+def test_the_pages_need_nothing_from_elsewhere(server: Server) -> None:
+    for path in ("/", "/docs", "/page/page.js", "/page/mel.js", "/page/docs.js", "/page/page.css"):
+        reply = httpx.get(server.url + path)
+        assert reply.status_code == 200
+        assert "default-src 'self'" in reply.headers["content-security-policy"]
+        assert "://" not in reply.text.replace("`${scheme}://${location.host}", "")
+    assert httpx.get(f"{server.url}/page/..%2fapp.py").status_code == 404
+    assert httpx.get(f"{server.url}/page/page.py").status_code == 404

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from nightingale import __version__
 from nightingale.errors import NightingaleError
-from nightingale.server import chatterbox, health, listing, speech, websocket
+from nightingale.server import chatterbox, health, listing, page, speech, websocket
 from nightingale.server.faults import Fault
 from nightingale.server.front import Front
 from nightingale.server.gate import Gate
@@ -31,7 +31,7 @@ def make_app(front: Front) -> Gate:
         app.add_exception_handler(kind, _told)
     app.add_exception_handler(RequestValidationError, _misread)
     app.add_exception_handler(HTTPException, _missed)
-    for room in (speech, listing, chatterbox, health, websocket):
+    for room in (speech, listing, chatterbox, health, websocket, page):
         app.include_router(room.routes(front))
     return Gate(app, front)
 
