@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import OrderedDict
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,8 +44,8 @@ class Order:
     """A request that was understood: what to ask of the worker, and how to send it back."""
 
     ask: Ask
-    format: str = "wav"
-    rate_hz: int | None = None
+    format: str
+    rate_hz: int
     is_sse: bool = False
     is_streamed: bool = True
     has_words: bool = False
@@ -100,11 +101,11 @@ class Front:
             self.receipts.popitem(last=False)
 
 
-def check_format(name: str, rate_hz: int | None) -> tuple[str, int | None]:
-    """A mistake here is told before any work."""
+def check_format(name: str, rate_hz: int | None) -> tuple[str, int]:
+    """Format and rate in Hz, tried; a mistake here is told before any work."""
     format_, rate_hz = parse_format(name, rate_hz)
-    Encoder(format_, rate_hz).close()
-    return format_, rate_hz
+    with closing(Encoder(format_, rate_hz)) as encoder:
+        return format_, encoder.rate_hz
 
 
 def check_speed(speed: float) -> tuple[str, ...]:

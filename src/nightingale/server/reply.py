@@ -146,13 +146,11 @@ class Reply(Response):
     def _head(self) -> dict[str, str]:
         order, clock = self._order, self._utterance.clock if self._utterance else None
         first_ms = 1e3 * (clock.first_s or 0.0) if clock else 0.0
-        encoder_rate = Encoder(order.format, order.rate_hz)
-        encoder_rate.close()
         headers = {
             "content-type": order.content_type,
             "cache-control": "no-store",
             "x-accel-buffering": "no",
-            "x-sample-rate": str(encoder_rate.rate_hz),
+            "x-sample-rate": str(order.rate_hz),
             "x-seed": str(order.ask.options.get("seed", 0)),
             "server-timing": f"first-audio;dur={first_ms:.1f}",
         }

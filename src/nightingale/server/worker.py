@@ -313,6 +313,7 @@ def _arguments() -> argparse.Namespace:
 def main() -> None:
     """Load, warm up, listen."""
     given = _arguments()
+    sys.setswitchinterval(5e-4)  # who computes must not keep messages waiting for ten times that
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a key press is the front's to handle
     if given.with_parent:
         threading.Thread(target=_leave_with_parent, daemon=True).start()

@@ -1,0 +1,361 @@
+"""What the server promises, tried for long: identity, kills, overload, latency, soak.
+
+    python benchmarks/serving.py identity --requests 20000 --clients 64     through a bad network
+    python benchmarks/serving.py kills --kills 200 --clients 8              kill -9 of the worker
+    python benchmarks/serving.py overload                                   ten times what it can do
+    python benchmarks/serving.py latency                                    what the server adds
+    python benchmarks/serving.py soak --minutes 60                          memory, handles, threads
+
+Each starts a server of its own (--model), prints a line of JSON, and fails if a promise is broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.chaos import Chaos
+from tests.server.running import Server, serving
+
+WORDS = (
+    "the",
+    "a",
+    "fox",
+    "dog",
+    "house",
+    "river",
+    "seven",
+    "night",
+    "bird",
+    "song",
+    "blue",
+    "old",
+)
+FORMATS = ("pcm", "wav", "flac", "mp3", "mulaw", "sse")
+
+
+def distinct(n: int, n_words: int, seed: int = 0) -> list[dict[str, Any]]:
+    """Requests of which no two are alike."""
+    chance = random.Random(seed)
+    asked = []
+    for number in range(n):
+        text = " ".join(chance.choices(WORDS, k=n_words)).capitalize() + f" {number}."
+        form = chance.choice(FORMATS)
+        fields = {"stream_format": "sse", "response_format": "pcm"} if form == "sse" else {}
+        asked.append({"input": text, "seed": number, "response_format": form, **fields})
+    return asked
+
+
+async def ask(client: httpx.AsyncClient, url: str, body: dict[str, Any]) -> str:
+    """The sum of a whole answer; whatever is not a whole one is raised."""
+    total = sha256()
+    async with client.stream("POST", f"{url}/v1/audio/speech", json=body) as reply:
+        if reply.status_code != 200:
+            await reply.aread()
+            raise httpx.HTTPStatusError(
+                reply.json()["error"]["code"], request=reply.request, response=reply
+            )
+        tail = b""
+        async for piece in reply.aiter_raw():
+            total.update(piece)
+            tail = (tail + piece)[-200:]
+    if body.get("stream_format") == "sse" and b"speech.audio.done" not in tail:
+        raise httpx.RemoteProtocolError("no end mark")
+    return total.hexdigest()
+
+
+@asynccontextmanager
+async def asking(n_clients: int, timeout_s: float = 120) -> AsyncIterator[httpx.AsyncClient]:
+    limits = httpx.Limits(max_connections=2 * n_clients, max_keepalive_connections=0)
+    async with httpx.AsyncClient(limits=limits, timeout=timeout_s) as client:
+        yield client
+
+
+async def alone(url: str, bodies: list[dict[str, Any]]) -> list[str]:
+    """One after the other, nobody else there, no bad network."""
+    async with asking(1) as client:
+        return [await ask(client, url, body) for body in bodies]
+
+
+async def identity(server: Server, given: argparse.Namespace) -> dict[str, Any]:
+    """Every whole answer is the one that it would have been alone; every other is an error."""
+    bodies = distinct(given.distinct, given.words)
+    expected = await alone(server.url, bodies)
+    port = int(server.url.rpartition(":")[2])
+    left, errors = iter(range(given.requests)), Counter[str]()
+    n_whole = n_wrong = 0
+
+    async with Chaos(port, seed=given.seed) as chaos, asking(given.clients) as client:
+
+        async def listen() -> None:
+            nonlocal n_whole, n_wrong
+            for number in left:
+                which = (number * 7919) % len(bodies)
+                for _ in range(20):
+                    try:
+                        got = await ask(client, f"http://127.0.0.1:{chaos.port}", bodies[which])
+                    except httpx.HTTPStatusError as error:
+                        errors[str(error)] += 1
+                        await asyncio.sleep(0.2)
+                    except httpx.HTTPError as error:
+                        errors[type(error).__name__] += 1
+                    else:
+                        n_whole += 1
+                        n_wrong += got != expected[which]
+                        break
+                else:
+                    errors["given up"] += 1
+
+        begun = time.monotonic()
+        await asyncio.gather(*(listen() for _ in range(given.clients)))
+        seconds = time.monotonic() - begun
+    return {
+        "whole": n_whole, "wrong": n_wrong, "errors": dict(errors), "network": dict(chaos.counts),
+        "seconds": round(seconds, 1), "ok": n_wrong == 0 and n_whole == given.requests,
+    }  # fmt: skip
+
+
+async def kills(server: Server, given: argparse.Namespace) -> dict[str, Any]:
+    """`kill -9` again and again under live streams: none is lost, all are the same."""
+    bodies = distinct(given.distinct, 3 * given.words)
+    expected = await alone(server.url, bodies)
+    errors, is_over = Counter[str](), False
+    n_whole = n_wrong = 0
+    chance = random.Random(given.seed)
+    pauses: list[float] = []
+
+    async def listen(number: int) -> None:
+        nonlocal n_whole, n_wrong
+        while not is_over:
+            which = number % len(bodies)
+            number += given.clients
+            try:
+                got = await ask(client, server.url, bodies[which])
+            except httpx.HTTPError as error:
+                errors[str(error) or type(error).__name__] += 1
+            else:
+                n_whole += 1
+                n_wrong += got != expected[which]
+
+    async with asking(given.clients, 600) as client:
+        listeners = [asyncio.create_task(listen(n)) for n in range(given.clients)]
+        for _ in range(given.kills):
+            await asyncio.sleep(chance.uniform(0.0, 1.5))
+            worker = server.worker()
+            os.kill(worker, signal.SIGKILL)
+            begun = time.monotonic()
+            while server.worker() in (0, worker) or await _starts(client, server) < 1:
+                await asyncio.sleep(0.05)
+            pauses.append(time.monotonic() - begun)
+            await asyncio.sleep(chance.uniform(0.0, 1.5))
+        is_over = True
+        await asyncio.gather(*listeners)
+    return {
+        "kills": given.kills, "streams": n_whole, "wrong": n_wrong, "lost": dict(errors),
+        "resumed": server.meter("resumed_total"),
+        "restart_p50_s": round(statistics.median(pauses), 2),
+        "ok": n_wrong == 0 and not errors,
+    }  # fmt: skip
+
+
+async def _starts(client: httpx.AsyncClient, server: Server) -> float:
+    text = (await client.get(f"{server.url}/metrics")).text
+    return float(text.partition("\nnightingale_worker_up ")[2].split()[0])
+
+
+async def overload(server: Server, given: argparse.Namespace) -> dict[str, Any]:
+    """Ten times as many as it can do come, whether or not others are done."""
+    bodies = distinct(given.distinct, given.words)
+    peak = await _closed(server, bodies, given.seconds)
+    chance, tasks, waits = random.Random(given.seed), set[asyncio.Task[None]](), list[float]()
+    counts, held = Counter[str](), server.meter("worker_memory_bytes")
+    async with asking(2000) as client:
+
+        async def come(body: dict[str, Any]) -> None:
+            begun = time.monotonic()
+            try:
+                await ask(client, server.url, body)
+                counts["spoken"] += time.monotonic() < until
+            except httpx.HTTPStatusError as error:
+                counts[str(error)] += 1
+                counts["without retry-after"] += "retry-after" not in error.response.headers
+                waits.append(1e3 * (time.monotonic() - begun))
+
+        begun = time.monotonic()
+        until = begun + given.seconds
+        while time.monotonic() < until:
+            await asyncio.sleep(chance.expovariate(10 * peak))
+            task = asyncio.create_task(come(chance.choice(bodies)))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+        await asyncio.gather(*tasks)
+    goodput = counts["spoken"] / given.seconds
+    waits.sort()
+    grown = server.meter("worker_memory_bytes") - held
+    return {
+        "peak_per_s": round(peak, 2), "goodput_per_s": round(goodput, 2), "counts": dict(counts),
+        "reject_p50_ms": round(waits[len(waits) // 2], 1),
+        "reject_p99_ms": round(waits[int(0.99 * len(waits))], 1),
+        "worker_grown_mb": round(grown / 1e6, 1),
+        "ok": goodput >= 0.95 * peak and waits[int(0.99 * len(waits))] < 20,
+    }  # fmt: skip
+
+
+async def _closed(server: Server, bodies: list[dict[str, Any]], seconds: float) -> float:
+    """As many a second as can be done when as many ask as are spoken for at once."""
+    n_done, until = 0, time.monotonic() + seconds
+
+    async def listen(number: int) -> None:
+        nonlocal n_done
+        while time.monotonic() < until:
+            await ask(client, server.url, bodies[number % len(bodies)])
+            number += 8
+            n_done += time.monotonic() < until
+
+    async with asking(8) as client:
+        await asyncio.gather(*(listen(n) for n in range(8)))
+    return n_done / seconds
+
+
+async def latency(server: Server, given: argparse.Namespace) -> dict[str, Any]:
+    """First samples in this process and first bytes from the server, by turns."""
+    import torch  # noqa: PLC0415
+
+    from nightingale.pipeline import Nightingale  # noqa: PLC0415
+
+    torch.set_num_threads(1)
+    model = Nightingale.load(given.model, home=server.home, plan="live")
+    here, there, told = [], [], []
+    async with httpx.AsyncClient(timeout=60) as client:
+        for number in range(given.rounds + 3):
+            text = f"The quick brown fox number {number} jumps over the lazy dog."
+            begun = time.perf_counter()
+            speech = model.stream(text, seed=number)
+            next(speech)
+            here.append(1e3 * (time.perf_counter() - begun))
+            speech.cancel()
+            begun = time.perf_counter()
+            body = {"input": text, "seed": number, "response_format": "pcm"}
+            url = f"{server.url}/v1/audio/speech"
+            async with client.stream("POST", url, json=body) as reply:
+                async for _ in reply.aiter_raw():
+                    there.append(1e3 * (time.perf_counter() - begun))
+                    break
+                told.append(float(reply.headers["server-timing"].partition("dur=")[2]))
+            await asyncio.sleep(0.3)  # until it has noticed that nobody listens
+    here, there, told = here[3:], there[3:], told[3:]
+    added = statistics.median(there) - statistics.median(here)
+    return {
+        "here_p50_ms": round(statistics.median(here), 1),
+        "there_p50_ms": round(statistics.median(there), 1),
+        "until_sent_p50_ms": round(statistics.median(told), 1),
+        "added_p50_ms": round(added, 1), "ok": added <= 10,
+    }  # fmt: skip
+
+
+async def soak(server: Server, given: argparse.Namespace) -> dict[str, Any]:
+    """Mixed load; memory, handles and threads of both processes, from the first quarter on."""
+    bodies, until = distinct(given.distinct, given.words), time.monotonic() + 60 * given.minutes
+    errors, rows = Counter[str](), list[tuple[float, ...]]()
+    chance, n_done = random.Random(given.seed), 0
+
+    async def listen() -> None:
+        nonlocal n_done
+        while time.monotonic() < until:
+            body = chance.choice(bodies)
+            try:
+                if chance.random() < 0.2:  # leaves in the middle
+                    url = f"{server.url}/v1/audio/speech"
+                    async with client.stream("POST", url, json=body) as reply:
+                        async for _ in reply.aiter_raw():
+                            break
+                elif chance.random() < 0.1:
+                    await client.post(f"{server.url}/v1/audio/speech", json={"input": ""})
+                else:
+                    await ask(client, server.url, body)
+                n_done += 1
+            except httpx.HTTPError as error:
+                errors[str(error) or type(error).__name__] += 1
+
+    async def watch() -> None:
+        begun = time.monotonic()
+        while time.monotonic() < until:
+            await asyncio.sleep(min(10, 6 * given.minutes))
+            pids = server.process.pid, server.worker()
+            if all(pids):
+                told = [value for pid in pids for value in _weigh(pid)]
+                rows.append((time.monotonic() - begun, *told))
+
+    async with asking(given.clients) as client:
+        await asyncio.gather(watch(), *(listen() for _ in range(given.clients)))
+    rows = rows[len(rows) // 4 :]
+    slopes = {
+        name: round(_slope([row[0] for row in rows], [row[at] for row in rows]) * 3600, 2)
+        for at, name in enumerate(
+            ("front_mb", "front_handles", "front_threads",
+             "worker_mb", "worker_handles", "worker_threads"), 1,
+        )
+    }  # fmt: skip
+    return {
+        "done": n_done, "errors": dict(errors), "per_hour": slopes, "last": rows[-1],
+        "ok": not errors and abs(slopes["front_mb"]) < 50 and abs(slopes["worker_mb"]) < 50,
+    }  # fmt: skip
+
+
+def _weigh(pid: int) -> tuple[float, int, int]:
+    """MB, handles, threads."""
+    process = Path(f"/proc/{pid}")
+    n_pages = int((process / "statm").read_text().split()[1])
+    count = [sum(1 for _ in (process / name).iterdir()) for name in ("fd", "task")]
+    return n_pages * os.sysconf("SC_PAGE_SIZE") / 1e6, count[0], count[1]
+
+
+def _slope(x: list[float], y: list[float]) -> float:
+    return statistics.linear_regression(x, y).slope if len(x) > 2 else 0.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("identity", "kills", "overload", "latency", "soak"))
+    parser.add_argument("--model", required=True, type=Path, help="a folder of its files")
+    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--distinct", type=int, default=64)
+    parser.add_argument("--words", type=int, default=4)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    flags = ("--log-level", "warning", "--max-requests")
+    most = str(given.clients) if given.what == "identity" else "8"
+    with (
+        tempfile.TemporaryDirectory() as home,
+        serving(given.model, Path(home), {}, *flags, most) as server,
+    ):
+        told = asyncio.run(globals()[given.what](server, given))
+        print(json.dumps({"what": given.what, **told}), flush=True)
+    sys.exit(0 if told["ok"] else 1)
+
+
+if __name__ == "__main__":
+    main()
