@@ -12,7 +12,7 @@ class Talk {
   constructor(text, voice, seed) {
     this.text = text;
     this.samples = [];
-    this.n = 0;
+    this.n = this.loudest = 0;
     this.words = [];
     this.sources = [];
     this.mel = new Mel();
@@ -66,6 +66,7 @@ class Talk {
     this.sources.push(source);
     this.samples.push(samples);
     this.n += samples.length;
+    this.loudest = samples.reduce((most, x) => Math.max(most, Math.abs(x)), this.loudest);
     this.columns.push(...this.mel.feed(samples));
     const seconds = this.n / RATE;
     $("seconds").textContent = `${seconds.toFixed(1)} s`;
@@ -81,7 +82,7 @@ class Talk {
     const style = getComputedStyle(document.body);
     pen.clearRect(0, 0, width, height);
     pen.fillStyle = style.getPropertyValue("--ink");
-    const step = this.n / width;
+    const step = this.n / width, loudest = Math.max(this.loudest, 0.05);
     let block = 0, from = 0;
     for (let x = 0; x < width; x++) {
       let peak = 0;
@@ -89,6 +90,7 @@ class Talk {
         while (block < this.samples.length - 1 && at - from >= this.samples[block].length) from += this.samples[block++].length;
         peak = Math.max(peak, Math.abs(this.samples[block][at - from] || 0));
       }
+      peak /= loudest;
       pen.fillRect(x, height / 2 - (peak * height) / 2, 1, Math.max(1, peak * height));
     }
     const canvas = $("mel"), brush = canvas.getContext("2d");
