@@ -52,15 +52,16 @@ WORDS = (
 FORMATS = ("pcm", "wav", "flac", "mp3", "mulaw", "sse")
 
 
-def distinct(n: int, n_words: int, seed: int = 0) -> list[dict[str, Any]]:
+def distinct(server: Server, n: int, n_words: int) -> list[dict[str, Any]]:
     """Requests of which no two are alike."""
-    chance = random.Random(seed)
+    chance = random.Random(0)
     asked = []
     for number in range(n):
         text = " ".join(chance.choices(WORDS, k=n_words)).capitalize() + f" {number}."
         form = chance.choice(FORMATS)
         fields = {"stream_format": "sse", "response_format": "pcm"} if form == "sse" else {}
-        asked.append({"input": text, "seed": number, "response_format": form, **fields})
+        asked.append({"input": text, "seed": number, "response_format": form})
+        asked[-1] |= {**fields, **server.options}
     return asked
 
 
@@ -97,7 +98,7 @@ async def alone(url: str, bodies: list[dict[str, Any]]) -> list[str]:
 
 async def identity(server: Server, given: argparse.Namespace) -> dict[str, Any]:
     """Every whole answer is the one that it would have been alone; every other is an error."""
-    bodies = distinct(given.distinct, given.words)
+    bodies = distinct(server, given.distinct, given.words)
     expected = await alone(server.url, bodies)
     port = int(server.url.rpartition(":")[2])
     left, errors = iter(range(given.requests)), Counter[str]()
@@ -135,7 +136,7 @@ async def identity(server: Server, given: argparse.Namespace) -> dict[str, Any]:
 
 async def kills(server: Server, given: argparse.Namespace) -> dict[str, Any]:
     """`kill -9` again and again under live streams: none is lost, all are the same."""
-    bodies = distinct(given.distinct, 3 * given.words)
+    bodies = distinct(server, given.distinct, 3 * given.words)
     expected = await alone(server.url, bodies)
     errors, is_over = Counter[str](), False
     n_whole = n_wrong = 0
@@ -183,7 +184,7 @@ async def _starts(client: httpx.AsyncClient, server: Server) -> float:
 
 async def overload(server: Server, given: argparse.Namespace) -> dict[str, Any]:
     """Ten times as many as it can do come, whether or not others are done."""
-    bodies = distinct(given.distinct, given.words)
+    bodies = distinct(server, given.distinct, given.words)
     peak = await _closed(server, bodies, given.seconds)
     chance, tasks, waits = random.Random(given.seed), set[asyncio.Task[None]](), list[float]()
     counts, held = Counter[str](), server.meter("worker_memory_bytes")
@@ -273,7 +274,10 @@ async def latency(server: Server, given: argparse.Namespace) -> dict[str, Any]:
 
 async def soak(server: Server, given: argparse.Namespace) -> dict[str, Any]:
     """Mixed load; memory, handles and threads of both processes, from the first quarter on."""
-    bodies, until = distinct(given.distinct, given.words), time.monotonic() + 60 * given.minutes
+    bodies, until = (
+        distinct(server, given.distinct, given.words),
+        time.monotonic() + 60 * given.minutes,
+    )
     errors, rows = Counter[str](), list[tuple[float, ...]]()
     chance, n_done = random.Random(given.seed), 0
 
