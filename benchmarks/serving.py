@@ -158,15 +158,22 @@ async def kills(server: Server, given: argparse.Namespace) -> dict[str, Any]:
 
     async with asking(given.clients, 600) as client:
         listeners = [asyncio.create_task(listen(n)) for n in range(given.clients)]
-        for _ in range(given.kills):
-            await asyncio.sleep(chance.uniform(0.0, 1.5))
+        for number in range(given.kills):
+            await asyncio.sleep(chance.uniform(0.0, 4.0))
             worker = server.worker()
             os.kill(worker, signal.SIGKILL)
             begun = time.monotonic()
-            while server.worker() in (0, worker) or await _starts(client, server) < 1:
+            if chance.random() < 0.2:  # the next one dies while it starts
+                while (young := server.worker()) in (0, worker):
+                    await asyncio.sleep(0.05)
+                await asyncio.sleep(chance.uniform(0.0, 1.5))
+                os.kill(young, signal.SIGKILL)
+                worker = young
+            while server.worker() in (0, worker) or not await _is_up(client, server):
                 await asyncio.sleep(0.05)
             pauses.append(time.monotonic() - begun)
-            await asyncio.sleep(chance.uniform(0.0, 1.5))
+            if number % 10 == 9:
+                print(f"{number + 1} kills, {n_whole} streams", file=sys.stderr, flush=True)
         is_over = True
         await asyncio.gather(*listeners)
     return {
@@ -177,9 +184,8 @@ async def kills(server: Server, given: argparse.Namespace) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def _starts(client: httpx.AsyncClient, server: Server) -> float:
-    text = (await client.get(f"{server.url}/metrics")).text
-    return float(text.partition("\nnightingale_worker_up ")[2].split()[0])
+async def _is_up(client: httpx.AsyncClient, server: Server) -> bool:
+    return "\nnightingale_worker_up 1.0" in (await client.get(f"{server.url}/metrics")).text
 
 
 async def overload(server: Server, given: argparse.Namespace) -> dict[str, Any]:

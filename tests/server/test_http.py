@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import shutil
 import signal
 import socket
 import time
@@ -254,6 +255,45 @@ def test_too_many_are_refused_quickly_and_told_when_to_come_back(
                     assert reply.json()["error"]["code"] == "overloaded"
             assert all(len(task.result()) for task in spoken)
         assert server.meter("rejected_total") == 5
+
+
+def test_health_fails_when_it_cannot_speak(subject: Subject, tmp_path: Path) -> None:
+    """Its worker is killed and the model's files are gone; then they are back."""
+    folder, away = tmp_path / "model", tmp_path / "away"
+    shutil.copytree(subject.folder, folder)
+    with serving(folder, tmp_path, subject.options) as server, httpx.Client(timeout=60) as client:
+        assert client.get(f"{server.url}/health").status_code == 200
+        folder.rename(away)
+        os.kill(server.worker(), signal.SIGKILL)
+        time.sleep(0.5)  # until it is noticed
+        ill = client.get(f"{server.url}/health")
+        assert (ill.status_code, ill.json()["status"]) == (503, "error")
+        refused = client.post(f"{server.url}/v1/audio/speech", json=server.body(TEXT))
+        assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
+        assert str(tmp_path) not in refused.text
+        assert client.get(f"{server.url}/health/live").status_code == 200
+        away.rename(folder)
+        until = time.monotonic() + 60
+        while client.get(f"{server.url}/health").status_code != 200:
+            assert time.monotonic() < until
+        assert server.speak(TEXT)
+
+
+def test_who_takes_nothing_loses_its_place(subject: Subject, tmp_path: Path) -> None:
+    flags = ("--max-requests", "1", "--stall", "1")
+    with serving(subject.folder, tmp_path, subject.options, *flags) as server:
+        fields = {"response_format": "wav", "sample_rate": 192_000}  # more than sockets hold
+        body = json.dumps(server.body(LONG, **fields)).encode()
+        with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as client:
+            client.sendall(
+                b"POST /v1/audio/speech HTTP/1.1\r\nhost: localhost\r\n"
+                b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+            )
+            while server.meter("speaking") == 0:
+                time.sleep(0.01)
+            assert server.speak(TEXT)
+            if not subject.options:
+                assert server.meter('requests_total{ending="gone"}') == 1
 
 
 def test_sigterm_lets_who_speaks_finish(subject: Subject, solo: Solo, tmp_path: Path) -> None:

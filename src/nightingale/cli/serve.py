@@ -35,6 +35,7 @@ def serve(  # noqa: PLR0913, PLR0917
     keys: Path | None = typer.Option(None, help="A TOML file of keys; see docs/server.md."),
     origin: list[str] = typer.Option([], help="A page elsewhere that may ask, as https://a.b"),
     drain: int = typer.Option(30, min=0, help="Seconds that streams may finish in at the end."),
+    stall: float = typer.Option(60.0, min=0.1, help="Seconds to wait for one who takes nothing."),
     log_level: str = typer.Option("info", help="debug, info, warning or error."),
 ) -> None:
     """Serve speech to programs; loopback only, unless told otherwise."""
@@ -53,7 +54,7 @@ def serve(  # noqa: PLR0913, PLR0917
             "pip install 'nightingale-tts[server]'"
         ) from error
     plans = Plans(
-        config=Config(host, port, max_characters, origins=tuple(origin)),
+        config=Config(host, port, max_characters, origins=tuple(origin), stall_s=stall),
         recipe=Recipe(
             home=settings.home,
             model=model,

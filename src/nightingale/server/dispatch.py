@@ -27,7 +27,8 @@ from nightingale.server.wire import Message
 
 log = logging.getLogger("nightingale.dispatch")
 
-_MAX_TRIES = 5  # to reach a worker, before those who wait are told
+_PATIENCE_S = 30.0  # for a worker that dies again and again, before those who wait are told
+_MAX_TOLD = 3  # tries, if the worker itself says why it cannot start
 _TRY_AGAIN_S = 0.3
 _PING_S, _SILENT_S = 5.0, 60.0
 
@@ -58,6 +59,7 @@ class Dispatcher:
         self.hello: Message = {}  # what the worker said about itself
         self.worker_bytes = 0
         self.n_rejected = self.n_resumed = 0
+        self.heard_at = self.failed_at = 0.0  # when the last sound came, and the last failure
         self.is_draining = False
         self._numbers = count(1)
         self._open: dict[int, Utterance] = {}
@@ -197,16 +199,18 @@ class Dispatcher:
             self._connecting = asyncio.create_task(self._try_to_connect())
 
     async def _try_to_connect(self) -> None:
-        failure: NightingaleError = WorkerError("no worker")
-        for _ in range(_MAX_TRIES):
+        until, n_told = time.monotonic() + _PATIENCE_S, 0
+        while time.monotonic() < until and n_told < _MAX_TOLD:
             try:
                 await self._connect()
                 return
             except NightingaleError as error:
-                failure = error
+                n_told += not isinstance(error, WorkerError)
+                log.warning("no worker", extra={"reason": str(error)})
                 await asyncio.sleep(_TRY_AGAIN_S)
+        self.failed_at = time.monotonic()
         for utterance in list(self._open.values()):
-            utterance.fail(failure)
+            utterance.fail(WorkerError("no worker can be had"))
 
     async def _connect(self) -> None:
         if self._writer is not None:
@@ -230,7 +234,7 @@ class Dispatcher:
                 self._take(*frame)
         except WorkerError as error:
             log.warning("connection to the worker lost", extra={"reason": str(error)})
-        self._writer = None
+        self._writer, self.failed_at = None, time.monotonic()
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
@@ -253,6 +257,7 @@ class Dispatcher:
     def _take_part(self, utterance: Utterance, message: Message, payload: bytes) -> None:
         kind = message["kind"]
         if kind == "audio":
+            self.heard_at = time.monotonic()
             utterance.hear(np.frombuffer(payload, "<f4"))
         elif kind == "words":
             words = [Word(*word) for word in message["words"]]

@@ -32,6 +32,7 @@ class Config:
     max_characters: int = 20_000  # of one request
     max_body: int = 32 * 2**20  # bytes; a recording is the largest thing that comes
     origins: tuple[str, ...] = ()  # pages elsewhere that may ask
+    stall_s: float = 60.0  # who takes nothing for so long is taken to be gone
 
     @property
     def is_local(self) -> bool:

@@ -21,22 +21,22 @@ _MAX_S = 30.0
 
 
 class Pulse:
-    """Speaks a word when nobody has done so for a while."""
+    """Speaks a word when nobody has done so for a while, or when something failed since."""
 
     def __init__(self, front: Front) -> None:
         self._front = front
         self._lock = asyncio.Lock()
-        self._seen_at, self._error = -_FRESH_S, ""
 
     async def check(self) -> str:
         """Empty, or what is wrong."""
-        if self._front.dispatcher.is_draining:
+        dispatcher = self._front.dispatcher
+        if dispatcher.is_draining:
             return "closing"
         async with self._lock:
-            if time.monotonic() - self._seen_at > (_FRESH_S if not self._error else 1.0):
-                self._error = await self._try()
-                self._seen_at = time.monotonic()
-        return self._error
+            heard_at, now = dispatcher.heard_at, time.monotonic()
+            if heard_at > dispatcher.failed_at and now - heard_at < _FRESH_S:
+                return ""
+            return await self._try()
 
     async def _try(self) -> str:
         dispatcher = self._front.dispatcher

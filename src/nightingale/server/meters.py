@@ -83,7 +83,7 @@ class _Now(Collector):
         for name, text, value in (
             ("speaking", "Requests that are being spoken.", told.n_speaking),
             ("waiting", "Requests that wait for their turn.", told.n_waiting),
-            ("worker_up", "1 if a worker lives.", int(supervisor.pid is not None)),
+            ("worker_up", "1 if a worker is ready.", int(supervisor.is_ready)),
             ("worker_memory_bytes", "What the worker holds.", told.worker_bytes),
             ("worker_start_seconds", "How long its last start took.", supervisor.start_s),
             ("front_threads", "Threads of this process.", _n_threads()),

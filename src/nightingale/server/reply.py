@@ -115,7 +115,8 @@ class Reply(Response):
         self._n_bytes += len(body)
         self._sum.update(body)
         message: MutableMapping[str, Any] = {"type": "http.response.body", "body": body}
-        await send({**message, "more_body": more_body})
+        async with asyncio.timeout(self._front.config.stall_s):  # its place is wanted by others
+            await send({**message, "more_body": more_body})
 
     async def _pieces(self, utterance: Utterance) -> AsyncGenerator[bytes]:
         order = self._order

@@ -64,11 +64,16 @@ class Supervisor:
         self._address = ""
         self._lock = asyncio.Lock()
         self._watch: asyncio.Task[None] | None = None
-        self._is_wanted = False
+        self._is_wanted = self._is_listening = False
         self._n_failures, self._not_before = 0, 0.0
         self._last_error: NightingaleError | None = None
         self.n_starts = self.n_deaths = 0
         self.start_s = 0.0  # how long the last start took
+
+    @property
+    def is_ready(self) -> bool:
+        """It lives and has said that it listens."""
+        return self.pid is not None and self._is_listening
 
     @property
     def pid(self) -> int | None:
@@ -112,7 +117,7 @@ class Supervisor:
             raise self._last_error
 
     async def _start(self) -> None:
-        self.n_starts += 1
+        self.n_starts, self._is_listening = self.n_starts + 1, False
         address, begun = str(self._folder / f"{self.n_starts}.sock"), time.monotonic()
         self._process = await asyncio.create_subprocess_exec(
             *self._recipe.command(address),
@@ -122,19 +127,21 @@ class Supervisor:
         try:
             await asyncio.wait_for(self._hear(self._process), _MAX_START_S)
         except (NightingaleError, TimeoutError) as error:
+            was_killed = (self._process.returncode or 0) < 0
             self.kill()
             await self._process.wait()
-            self._note_failure(error)
+            self._note_failure(error, was_killed=was_killed)
             assert self._last_error is not None
             raise self._last_error from error
-        self._address, self._n_failures = address, 0
+        self._address, self._n_failures, self._is_listening = address, 0, True
         self.start_s = time.monotonic() - begun
         log.info("worker started", extra={"pid": self.pid, "start_s": round(self.start_s, 3)})
         self._watch = asyncio.create_task(self._outlive(self._process))
 
-    def _note_failure(self, error: Exception) -> None:
+    def _note_failure(self, error: Exception, *, was_killed: bool) -> None:
+        """One that was killed while it started would have started; others will fail again."""
         wait_s = min(_FIRST_WAIT_S * 2**self._n_failures, _LONGEST_WAIT_S)
-        self._n_failures += 1
+        wait_s, self._n_failures = (0.0, 0) if was_killed else (wait_s, self._n_failures + 1)
         self._not_before = time.monotonic() + wait_s
         is_ours = isinstance(error, NightingaleError)
         late = WorkerError(f"the worker was not ready after {_MAX_START_S:.0f} s")

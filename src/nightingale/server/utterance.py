@@ -17,7 +17,7 @@ from nightingale.server.wire import Message
 
 AHEAD = 8 * SAMPLES_PER_SECOND  # samples that may be made before their listener takes them
 _STEP = SAMPLES_PER_SECOND // 4  # room is told in steps of this, not for every chunk
-_MAX_FRUITLESS = 4  # workers that may die over a request without a new sample from it
+_MAX_FRUITLESS = 12  # workers that may die in a row over a request without a new sample
 
 Samples = NDArray[np.float32]
 Event = Samples | list[Word]

@@ -7,7 +7,8 @@ is. Several utterances may be under way on one connection, told apart by their i
          text   {text}      flush      end      cancel {played_ms}      ping
     out  started   audio + bytes   words   done   cancelled {last_word}   error   pong
 
-Each utterance ends in exactly one of done, cancelled and error.
+Each utterance ends in exactly one of done, cancelled and an error that says `is_over`; other errors
+are about a single message.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Line:
 
     async def send(self, message: dict[str, Any], data: bytes | None = None) -> None:
         """A message, and the bytes that belong to it right behind."""
-        async with self._sending:
+        async with self._sending, asyncio.timeout(self.front.config.stall_s):
             await self._socket.send_text(json.dumps(message))
             if data is not None:
                 await self._socket.send_bytes(data)
@@ -93,13 +94,19 @@ class Line:
                 raise Fault(400, "invalid_request", "a message is an object with a type")
             name = message.get("id", "")
             if not isinstance(name, str) or len(name) > 64:
+                name = None
                 raise Fault(400, "invalid_request", "an id is a string of at most 64 characters")
             await self._act(message, name)
         except (ValidationError, ValueError):
             wrong = Fault(400, "invalid_request", "not JSON, or a field of another kind")
-            await self.send({"type": "error", "id": name, **wrong.body})
+            await self._complain(name, wrong)
         except (Fault, NightingaleError) as error:
-            await self.send({"type": "error", "id": name, **Fault.of(error).body})
+            await self._complain(name, error)
+
+    async def _complain(self, name: Any, error: Exception) -> None:
+        """About a message; the utterance that it was for may go on all the same."""
+        is_over = name not in self._talks
+        await self.send({"type": "error", "id": name, "is_over": is_over, **Fault.of(error).body})
 
     async def _act(self, message: dict[str, Any], name: str) -> None:
         kind = message["type"]
@@ -180,9 +187,12 @@ class Talk:
                     if utterance.is_cancelled:
                         utterance.cancel()  # while it waited for its turn
                     await self._speak(utterance)
+        except (RuntimeError, OSError):
+            pass  # nobody is there any more
         except (NightingaleError, Fault) as error:
-            with suppress(RuntimeError, OSError):  # nobody is there to be told
-                await line.send({"type": "error", "id": self.name, **Fault.of(error).body})
+            with suppress(RuntimeError, OSError):
+                told = {"is_over": True, **Fault.of(error).body}
+                await line.send({"type": "error", "id": self.name, **told})
         finally:
             self._unwatch()
             line.leave(self)

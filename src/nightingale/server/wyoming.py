@@ -168,7 +168,8 @@ class Caller:
         await self._write(Error(text=str(fault), code=fault.code).event())
 
     async def _write(self, event: Event) -> None:
-        await async_write_event(event, self._writer)
+        async with asyncio.timeout(self._front.config.stall_s):
+            await async_write_event(event, self._writer)
 
     def _info(self) -> Info:
         hello = self._front.dispatcher.hello
