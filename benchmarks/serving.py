@@ -159,7 +159,8 @@ async def kills(server: Server, given: argparse.Namespace) -> dict[str, Any]:
     async with asking(given.clients, 600) as client:
         listeners = [asyncio.create_task(listen(n)) for n in range(given.clients)]
         for number in range(given.kills):
-            await asyncio.sleep(chance.uniform(0.0, 4.0))
+            lived_s = pauses[-1] if pauses else 1.0  # a slow machine is slow at all of it
+            await asyncio.sleep(chance.uniform(0.0, 2.0) * lived_s)
             worker = server.worker()
             os.kill(worker, signal.SIGKILL)
             begun = time.monotonic()

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -210,6 +211,18 @@ def test_sillytavern_finds_what_its_preset_asks_for(server: Server) -> None:
         )
         assert from_address.headers["content-type"] == "audio/ogg"
         assert from_address.content[:4] == b"OggS"
+
+
+@pytest.mark.skipif(not (shutil.which("curl") and shutil.which("sox")), reason="no curl or sox")
+def test_curl_into_sox(server: Server, solo: Solo) -> None:
+    body = json.dumps(server.body(TEXT, response_format="wav"))
+    curl = ["curl", "-sN", f"{server.url}/v1/audio/speech", "-d", body]
+    with subprocess.Popen(
+        [*curl, "-H", "content-type: application/json"], stdout=subprocess.PIPE
+    ) as asking:
+        raw = ["sox", "-V1", "-t", "wav", "-", "-t", "raw", "-"]
+        heard = subprocess.run(raw, stdin=asking.stdout, capture_output=True, check=True).stdout
+    assert heard == b"".join(encode([solo(TEXT)], "pcm"))
 
 
 def test_a_voice_lives_from_upload_to_removal(server: Server, recording: Path, solo: Solo) -> None:

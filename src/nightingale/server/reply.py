@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from nightingale.audio.encode import Encoder, patched
 from nightingale.core import SAMPLES_PER_SECOND, Word
-from nightingale.errors import BusyError, RequestError
+from nightingale.errors import BusyError, RequestError, SpeechError
 from nightingale.server.faults import Fault
 from nightingale.server.front import Front, Order
 from nightingale.server.utterance import Utterance
@@ -66,12 +66,8 @@ class Reply(Response):
         if isinstance(error, OSError):  # the socket: who asked is gone
             self._ending = "gone"
             return Fault(499, "gone", "nobody listens")
-        self._ending = {BusyError: "rejected", RequestError: "refused"}.get(
-            next(
-                (kind for kind in (BusyError, RequestError) if isinstance(error, kind)), Exception
-            ),
-            "failed",
-        )
+        kinds = ((BusyError, "rejected"), (RequestError, "refused"), (SpeechError, "refused"))
+        self._ending = next((name for kind, name in kinds if isinstance(error, kind)), "failed")
         return Fault.of(error)
 
     async def _speak(self, send: Send) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+import signal
 import sys
 import time
 from contextlib import suppress
@@ -97,8 +99,7 @@ class Supervisor:
             process = self._process
             if process is None or process.returncode is not None:
                 return
-            with suppress(ProcessLookupError):
-                process.terminate()
+            self._signal(signal.SIGTERM)
             try:
                 await asyncio.wait_for(process.wait(), _FAREWELL_S)
             except TimeoutError:
@@ -107,9 +108,22 @@ class Supervisor:
 
     def kill(self) -> None:
         """It does not answer any more."""
-        if self._process is not None:
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Not by asyncio's own method: that may reap the process, and its exit code is lost."""
+        if self.pid is not None:
             with suppress(ProcessLookupError):
-                self._process.kill()
+                os.kill(self.pid, number)
+
+    async def _bury(self, process: asyncio.subprocess.Process) -> int | None:
+        """How it ended, if by itself."""
+        try:
+            return await asyncio.wait_for(process.wait(), 1.0)
+        except TimeoutError:
+            self.kill()
+            await process.wait()
+            return None
 
     def _check_wait(self) -> None:
         left_s = self._not_before - time.monotonic()
@@ -127,10 +141,8 @@ class Supervisor:
         try:
             await asyncio.wait_for(self._hear(self._process), _MAX_START_S)
         except (NightingaleError, TimeoutError) as error:
-            was_killed = (self._process.returncode or 0) < 0
-            self.kill()
-            await self._process.wait()
-            self._note_failure(error, was_killed=was_killed)
+            code = await self._bury(self._process)
+            self._note_failure(error, was_killed=code is not None and code < 0)
             assert self._last_error is not None
             raise self._last_error from error
         self._address, self._n_failures, self._is_listening = address, 0, True
