@@ -1,4 +1,4 @@
-"""A browser opens the page, types, hears and makes a voice; `SCREENSHOTS=1` keeps the pictures."""
+"""A browser opens the page, types, hears and makes a voice; `SCREENSHOTS=1` keeps a picture."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def _check(request: Any, url: str) -> None:
     assert request.url.startswith(at_home), f"{request.url} is elsewhere"
 
 
-def _keep(page: Any, name: str) -> None:
+def _keep(page: Any) -> None:
     if os.environ.get("SCREENSHOTS"):
-        page.screenshot(path=DOCS / name)
+        page.screenshot(path=DOCS / "page.png")
 
 
 def test_it_is_typed_heard_and_seen(page: Any) -> None:
@@ -61,7 +61,7 @@ def test_it_is_typed_heard_and_seen(page: Any) -> None:
     assert page.evaluate(ink, "wave")
     assert page.evaluate(ink, "mel")
     assert page.locator("#said .now").count() == 1
-    _keep(page, "page.png")
+    _keep(page)
     page.wait_for_function("document.body.dataset.state === 'quiet'", timeout=60_000)
     heard = float(page.evaluate("document.body.dataset.heard"))
     assert heard >= float(page.evaluate("document.body.dataset.seconds")) - 0.1
@@ -93,4 +93,3 @@ def test_the_api_is_a_page(page: Any, server: Server) -> None:
     page.goto(f"{server.url}/docs")
     page.wait_for_selector("section")
     assert "/v1/audio/speech" in page.inner_text("#routes")
-    _keep(page, "api.png")
