@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from nightingale.core import T3Prompt, Voice
 from nightingale.voice.clone import Encoders, clone
 from training import corpus, flow, letters, speakers, t3, tokenizer, vocoder
-from training.loop import load_mean
 
 N_PROMPT_TOKENS = 90  # of the voice that comes along: short, because every request pays for it
 
@@ -86,8 +85,7 @@ def main(folder: Path, draft: bool = True, meanflow: bool = True) -> None:
     for name, model in models.items():
         file = folder / f"{name}.safetensors"
         write(file, model.state_dict(), brain, config={"t3": model.config})
-    sound = vocoder.Vocoder(vocoder.CONFIG)
-    load_mean(sound, vocoder.FOLDER)
+    sound = vocoder.load()
     decoder, ear, who = flow.load(), tokenizer.load(), speakers.load()
     write(
         folder / "s3gen.safetensors",

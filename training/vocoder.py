@@ -1,7 +1,8 @@
 """HiFT, small: taught to hum at the measured pitch and to sound like the teachers' spectra.
 
-A source that hums at the right pitch leaves little to guess, so spectra at several resolutions are
-teachers enough; there is no discriminator. The predictor of pitch learns beside it.
+A source that hums at the right pitch leaves little to guess, so distances of spectra at several
+resolutions teach it to speak; then a critic, who must not tell it from the teachers, teaches it to
+sound real. The predictor of pitch learns beside it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import typer
-from torch import Tensor
+from safetensors.torch import load_file
+from torch import Tensor, nn
 
 from nightingale.audio.mel import mel_filters
 from nightingale.core import SAMPLES_PER_FRAME
@@ -20,7 +22,9 @@ from nightingale.vocoder.model import Vocoder, VocoderConfig
 from nightingale.vocoder.source import SourceState
 from training import corpus
 from training.corpus import FLOW_MEL, PITCH, Utterance
-from training.loop import Losses, Plan, hasten, train
+from training.critic import Critic, likeness, reproach
+from training.critic import lesson as critic_of
+from training.loop import Losses, Plan, hasten, load_mean, train
 from training.work import work
 
 CONFIG = VocoderConfig(
@@ -32,9 +36,11 @@ CONFIG = VocoderConfig(
     source_kernels=(7, 5, 3),
 )
 FOLDER = work() / "vocoder"
+CONTEST = work() / "vocoder_contest"
 N_FRAMES = 32
 RESOLUTIONS = (2048, 1024, 512, 256, 128)
 VOICED_HZ = 10.0
+INNER = slice(2 * SAMPLES_PER_FRAME, -2 * SAMPLES_PER_FRAME)  # edges lack their neighbours
 
 
 def draw_pieces(utterances: list[Utterance], n: int, step: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -72,8 +78,7 @@ def hum(vocoder: Vocoder, pitch: Tensor) -> Tensor:
 def losses(vocoder: Vocoder, utterances: list[Utterance], n_pieces: int, step: int) -> Losses:
     mel, pitch, samples = draw_pieces(utterances, n_pieces, step)
     made = vocoder.shape(mel, hum(vocoder, pitch))
-    inner = slice(2 * SAMPLES_PER_FRAME, -2 * SAMPLES_PER_FRAME)  # edges lack their neighbours
-    spectra = spectral_distance(made[:, inner], samples[:, inner])
+    spectra = spectral_distance(made[:, INNER], samples[:, INNER])
     guessed = vocoder.f0_predictor(mel)
     pitch_loss = pitch_distance(guessed[:, 5:-5], pitch[:, 5:-5])
     return {"loss": spectra + 0.02 * pitch_loss, "spectra": spectra, "pitch": pitch_loss}
@@ -111,6 +116,51 @@ def _bands() -> Tensor:
     return mel_filters(24_000, 1024, 80)
 
 
+class Contest(nn.Module):
+    """A vocoder and its critic: each learns from what the other does."""
+
+    def __init__(self, vocoder: Vocoder) -> None:
+        super().__init__()
+        self.vocoder, self.critic = vocoder, Critic()
+
+    def losses(self, utterances: list[Utterance], n_pieces: int, step: int) -> Losses:
+        mel, pitch, samples = draw_pieces(utterances, n_pieces, step)
+        made = self.vocoder.shape(mel, hum(self.vocoder, pitch))
+        spectra = spectral_distance(made[:, INNER], samples[:, INNER])
+        pitch_loss = pitch_distance(self.vocoder.f0_predictor(mel)[:, 5:-5], pitch[:, 5:-5])
+        spoken = self.critic(samples[:, INNER])
+        critic = critic_of(spoken, self.critic(made[:, INNER].detach()))
+        seen = self.critic.frozen(made[:, INNER])
+        real, like = reproach(seen), likeness(spoken, seen)
+        total = 2 * spectra + real + 4 * like + 0.02 * pitch_loss + critic
+        shown = {"spectra": spectra, "real": real, "like": like, "critic": critic}
+        return {"loss": total, **shown, "pitch": pitch_loss}
+
+
+def contest(
+    n_steps: int = 4000, minutes: float | None = None, threads: int = 1, n_pieces: int = 6
+) -> None:
+    """Go on with a critic, from what `train` has learned."""
+    torch.set_num_threads(threads)
+    utterances = corpus.evenly(corpus.training_set(FLOW_MEL, PITCH))
+    both = Contest(Vocoder(CONFIG))
+    both.vocoder.load_state_dict(load_file(FOLDER / "mean.safetensors"))
+    hasten([*both.vocoder.resblocks, *both.vocoder.source_resblocks])
+    plan = Plan(n_steps, rate=3e-4, warmup=100, clip=20.0, decay=0.0, average=0.995)
+    train(both, lambda step: both.losses(utterances, n_pieces, step), plan, CONTEST, minutes)
+
+
+def load() -> Vocoder:
+    """What was learned last."""
+    vocoder = Vocoder(CONFIG)
+    if not (CONTEST / "mean.safetensors").is_file():
+        load_mean(vocoder, FOLDER)
+        return vocoder
+    both = Contest(vocoder)
+    load_mean(both, CONTEST)
+    return both.vocoder
+
+
 def main(
     n_steps: int = 8000, minutes: float | None = None, threads: int = 1, n_pieces: int = 12
 ) -> None:
@@ -127,4 +177,7 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app = typer.Typer()
+    app.command("train")(main)
+    app.command("contest")(contest)
+    app()
