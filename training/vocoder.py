@@ -146,7 +146,7 @@ def contest(
     both = Contest(Vocoder(CONFIG))
     both.vocoder.load_state_dict(load_file(FOLDER / "mean.safetensors"))
     hasten([*both.vocoder.resblocks, *both.vocoder.source_resblocks])
-    plan = Plan(n_steps, rate=3e-4, warmup=100, clip=20.0, decay=0.0, average=0.995)
+    plan = Plan(n_steps, rate=6e-4, warmup=100, clip=20.0, decay=0.0, average=0.995)
     train(both, lambda step: both.losses(utterances, n_pieces, step), plan, CONTEST, minutes)
 
 
