@@ -77,6 +77,8 @@ def serve(  # noqa: PLR0913, PLR0917
             "NIGHTINGALE_API_KEY or give --keys.",
             style="yellow",
         )
+    if console.is_terminal:
+        console.print(f"Loading the model; then the page and the API are at http://{host}:{port}")
     log.start(log_level)
     asyncio.run(run(plans))
 
