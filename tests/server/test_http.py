@@ -213,7 +213,6 @@ def test_sillytavern_finds_what_its_preset_asks_for(server: Server) -> None:
         assert from_address.content[:4] == b"OggS"
 
 
-@pytest.mark.skipif(not (shutil.which("curl") and shutil.which("sox")), reason="no curl or sox")
 def test_curl_into_sox(server: Server, solo: Solo) -> None:
     body = json.dumps(server.body(TEXT, response_format="wav"))
     curl = ["curl", "-sN", f"{server.url}/v1/audio/speech", "-d", body]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 from tests.server.conftest import Subject
 from tests.server.running import Server
@@ -18,18 +19,16 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = ["--autoplay-policy=no-user-gesture-required", "--no-sandbox", "--disable-gpu"]
 TEXT = "The quick brown fox jumps over the lazy dog."
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
-
 
 @pytest.fixture
 def page(server: Server, subject: Subject, tmp_path: Path) -> Iterator[Any]:
     if subject.options:
         pytest.skip("the page has no way to bound a model that never ends")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as play:
+    assert CHROMIUM is not None, "there is no chromium here: run scripts/programs"
+    with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         # Waiting for a condition is done by evaluating text, which the page itself may not.
-        opened = browser.new_page(bypass_csp=True, viewport={"width": 900, "height": 820})
+        opened: Any = browser.new_page(bypass_csp=True, viewport={"width": 900, "height": 820})
         opened.mistakes = []
         opened.on("pageerror", lambda error: opened.mistakes.append(str(error)))
         opened.on("request", lambda request: _check(request, server.url))
