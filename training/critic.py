@@ -16,6 +16,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 RESOLUTIONS = (1024, 512, 256)
 WIDTH = 16
+HEARD = 5e-3  # magnitudes below it are silence: their logarithms would outweigh all that is heard
 
 Views = list[list[Tensor]]  # of each resolution what each layer saw; the last is the verdict
 
@@ -52,12 +53,13 @@ class _Look(nn.Module):
         spectrum = torch.stft(
             samples, self.n_fft, self.n_fft // 4, window=window, return_complex=True
         )
-        x = torch.view_as_real(spectrum).square().sum(-1).clamp(min=1e-7).log()[:, None] / 4 + 1
+        x = torch.view_as_real(spectrum).square().sum(-1).clamp(min=HEARD**2).log()[:, None] / 4 + 1
         seen = []
-        for layer in self.layers:
-            x = F.leaky_relu(layer(x), 0.1)
-            seen.append(x)
-        return [*seen, self.verdict(x)]
+        with torch.autocast("cpu", torch.bfloat16):
+            for layer in self.layers:
+                x = F.leaky_relu(layer(x), 0.1)
+                seen.append(x.float())
+            return [*seen, self.verdict(x).float()]
 
 
 def lesson(spoken: Views, made: Views) -> Tensor:

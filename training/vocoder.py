@@ -22,7 +22,7 @@ from nightingale.vocoder.model import Vocoder, VocoderConfig
 from nightingale.vocoder.source import SourceState
 from training import corpus
 from training.corpus import FLOW_MEL, PITCH, Utterance
-from training.critic import Critic, likeness, reproach
+from training.critic import HEARD, Critic, likeness, reproach
 from training.critic import lesson as critic_of
 from training.loop import Losses, Plan, hasten, load_mean, train
 from training.work import work
@@ -96,12 +96,12 @@ def spectral_distance(made: Tensor, wanted: Tensor) -> Tensor:
     total = made.new_zeros(())
     for n_fft in RESOLUTIONS:
         a, b = (_magnitude(x, n_fft) for x in (made, wanted))
-        total = total + ((a - b).norm(dim=(1, 2)) / b.norm(dim=(1, 2)).clamp(min=1e-3)).mean()
-        total = total + F.l1_loss(a.log(), b.log())
+        total = total + ((a - b).norm(dim=(1, 2)) / b.norm(dim=(1, 2)).clamp(min=1.0)).mean()
+        total = total + F.l1_loss(a.clamp(min=HEARD).log(), b.clamp(min=HEARD).log())
     bands = _bands()
     a, b = (bands @ _magnitude(x, 1024) for x in (made, wanted))
     return total / len(RESOLUTIONS) + 2 * F.l1_loss(
-        a.clamp(min=1e-5).log(), b.clamp(min=1e-5).log()
+        a.clamp(min=HEARD / 5).log(), b.clamp(min=HEARD / 5).log()
     )
 
 
@@ -125,7 +125,9 @@ class Contest(nn.Module):
 
     def losses(self, utterances: list[Utterance], n_pieces: int, step: int) -> Losses:
         mel, pitch, samples = draw_pieces(utterances, n_pieces, step)
-        made = self.vocoder.shape(mel, hum(self.vocoder, pitch))
+        hummed = hum(self.vocoder, pitch)
+        with torch.autocast("cpu", torch.bfloat16):
+            made = self.vocoder.shape(mel, hummed).float()
         spectra = spectral_distance(made[:, INNER], samples[:, INNER])
         pitch_loss = pitch_distance(self.vocoder.f0_predictor(mel)[:, 5:-5], pitch[:, 5:-5])
         spoken = self.critic(samples[:, INNER])
@@ -138,7 +140,7 @@ class Contest(nn.Module):
 
 
 def contest(
-    n_steps: int = 4000, minutes: float | None = None, threads: int = 1, n_pieces: int = 6
+    n_steps: int = 7000, minutes: float | None = None, threads: int = 1, n_pieces: int = 8
 ) -> None:
     """Go on with a critic, from what `train` has learned."""
     torch.set_num_threads(threads)
