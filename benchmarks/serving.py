@@ -5,6 +5,7 @@
     python benchmarks/serving.py overload                                   ten times what it can do
     python benchmarks/serving.py latency                                    what the server adds
     python benchmarks/serving.py soak --minutes 60                          memory, handles, threads
+    python benchmarks/serving.py soak --minutes 6 --leak                    must fail: it leaks
 
 Each starts a server of its own (--model), prints a line of JSON, and fails if a promise is broken.
 """
@@ -325,9 +326,10 @@ async def soak(server: Server, given: argparse.Namespace) -> dict[str, Any]:
              "worker_mb", "worker_handles", "worker_threads"), 1,
         )
     }  # fmt: skip
+    grown = [name for name, slope in slopes.items() if slope > (100 if "mb" in name else 10)]
     return {
         "done": n_done, "errors": dict(errors), "per_hour": slopes, "last": rows[-1],
-        "ok": not errors and abs(slopes["front_mb"]) < 50 and abs(slopes["worker_mb"]) < 50,
+        "grown": grown, "ok": not errors and not grown,
     }  # fmt: skip
 
 
@@ -356,12 +358,14 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--leak", action="store_true", help="plant a leak in both processes")
     given = parser.parse_args()
     flags = ("--log-level", "warning", "--max-requests")
     most = str(given.clients) if given.what == "identity" else "8"
+    faults = {"PYTHONPATH": str(Path(__file__).parent / "leak")} if given.leak else {}
     with (
         tempfile.TemporaryDirectory() as home,
-        serving(given.model, Path(home), {}, *flags, most) as server,
+        serving(given.model, Path(home), {}, *flags, most, **faults) as server,
     ):
         told = asyncio.run(globals()[given.what](server, given))
         print(json.dumps({"what": given.what, **told}), flush=True)

@@ -36,8 +36,10 @@ Random = Annotated[bool, typer.Option(help="As large as the named model, by chan
 Decoder = Annotated[str | None, typer.Option()]
 
 
-def load(model: str, *, by_chance: bool = False, decoder: str | None = None) -> Nightingale:
-    plan = Plan.named("live")
+def load(
+    model: str, *, by_chance: bool = False, decoder: str | None = None, name: str = "live"
+) -> Nightingale:
+    plan = Plan.named(name)
     if by_chance:
         return Nightingale(random_parts(model, decoder, plan=plan))
     folder = Path(model)
@@ -138,10 +140,14 @@ def nasty(judges: Path, model: Model = "fledgling", n: int = 500, guard: bool = 
 
 @app.command(name="first-sound")
 def first_sound(
-    model: Model, by_chance: Random = False, decoder: Decoder = None, n: int = 50
+    model: Model,
+    by_chance: Random = False,
+    decoder: Decoder = None,
+    plan: str = "live",
+    n: int = 50,
 ) -> None:
     """From the request to the first sample that can be heard, warm."""
-    engine = load(model, by_chance=by_chance, decoder=decoder)
+    engine = load(model, by_chance=by_chance, decoder=decoder, name=plan)
     speak(engine, "The first one is not counted.", None, 50)
     trials = []
     for text in texts.read("held_out", n):

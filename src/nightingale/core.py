@@ -98,11 +98,13 @@ class Plan:
         return PLANS[name]
 
 
+GRID = (8, 12, 14, 17, 21, 25)  # soon something to hear, then ever more at once
 PLANS = {
     "reference": Plan(),
     "balanced": Plan("balanced", t3="int8", flow="bf16", vocoder="bf16"),
     "fast": Plan("fast", t3="int4", flow="bf16", vocoder="bf16", recording="remembered"),
-    "live": Plan("live", "int8", "bf16", "bf16", "remembered", grid=(8, 12, 14, 17, 21, 25)),
+    "live": Plan("live", "int8", "bf16", "bf16", "remembered", GRID),
+    "live-fast": Plan("live-fast", "int4", "bf16", "bf16", "remembered", GRID),
 }
 
 

@@ -70,11 +70,18 @@ class Engine:
         self._requests: list[Request] = []
         self._changed = threading.Condition()
         self._is_closed = False
+        self._stepping_since: float | None = None
         self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
         self._thread.start()
 
     def __len__(self) -> int:
         return len(self._requests)
+
+    @property
+    def step_s(self) -> float:
+        """How long the step of now has been going on: one that is stuck never ends."""
+        since = self._stepping_since
+        return 0.0 if since is None else self._clock() - since
 
     def admit(
         self,
@@ -124,6 +131,7 @@ class Engine:
 
     def _work(self) -> None:
         while (request := self._next()) is not None:
+            self._stepping_since = self._clock()
             try:
                 chunk = request.speech.step()
             except StopIteration:
@@ -132,6 +140,7 @@ class Engine:
                 self._finish(request, error)
             else:
                 self._give(request, chunk)
+            self._stepping_since = None
 
     def _next(self) -> Request | None:
         with self._changed:

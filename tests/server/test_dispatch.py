@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from nightingale.core import Word
 from nightingale.errors import BusyError, OptionError, TextError, WorkerError
+from nightingale.server import dispatch
 from nightingale.server.dispatch import Dispatcher, Limits
 from nightingale.server.supervisor import Recipe, Supervisor
 from nightingale.server.utterance import AHEAD, Ask, Utterance
@@ -111,6 +112,50 @@ def test_a_killed_worker_is_a_pause(run: Callable[..., None], solo: Solo) -> Non
             assert np.array_equal(spoken, solo(f"{TEXT} {TEXT} {n}", seed=n))
         assert supervisor.n_deaths == 2
         assert it.dispatcher.n_resumed >= 4
+
+    run(check)
+
+
+# Found first by the Python of every worker; the first one then sticks in its fourth step.
+STUCK = """
+import pathlib, time
+from nightingale.engine import Engine
+
+class Sticky:
+    def __init__(self, speech):
+        self.speech, self.left = speech, 3
+
+    def step(self):
+        self.left -= 1
+        if self.left < 0:
+            time.sleep(600)
+        return self.speech.step()
+
+    def __getattr__(self, name):
+        return getattr(self.speech, name)
+
+def admit(self, speech, *given, **named):
+    mark = pathlib.Path(__file__).with_name("mark")
+    if not mark.exists():
+        mark.touch()
+        speech = Sticky(speech)
+    return usual(self, speech, *given, **named)
+
+usual, Engine.admit = Engine.admit, admit
+"""
+
+
+def test_a_worker_that_is_stuck_is_a_pause(
+    run: Callable[..., None], solo: Solo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(STUCK)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(dispatch, "_PING_S", 0.5)
+    monkeypatch.setattr(dispatch, "_STUCK_S", 3.0)
+
+    async def check(it: Running) -> None:
+        assert np.array_equal(await it.speak(it.ask()), solo(TEXT))
+        assert it.dispatcher.supervisor.n_deaths == it.dispatcher.n_resumed == 1
 
     run(check)
 

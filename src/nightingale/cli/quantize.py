@@ -15,7 +15,9 @@ from nightingale.settings import Settings
 def quantize(
     context: typer.Context,
     model: str | None = typer.Argument(None, help="A pulled model, or a folder of its files."),
-    plan: str = typer.Option("balanced", help="balanced or live (8 bits), or fast (4 bits)."),
+    plan: str = typer.Option(
+        "balanced", help="balanced or live (8 bits); fast or live-fast (4 bits)."
+    ),
 ) -> None:
     """Write the packed weights of a plan; `say --plan` finds them."""
     settings: Settings = context.obj

@@ -46,7 +46,7 @@ def say(  # noqa: PLR0913, PLR0917
     max_tokens: int | None = typer.Option(None, help="Stop after so many; 25 are a second."),
     decoder: str | None = typer.Option(None, help="standard (10 steps) or meanflow (2 steps)."),
     plan: str | None = typer.Option(
-        None, help="How exactly: reference, balanced, fast or live. Else reference, or live."
+        None, help="How exactly: reference, balanced, fast, live or live-fast."
     ),
     device: str = typer.Option("auto", help="Where to compute."),
     format_: str | None = typer.Option(None, "--format", help="Sound format; else the file's."),

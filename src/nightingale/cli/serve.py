@@ -20,7 +20,7 @@ def serve(  # noqa: PLR0913, PLR0917
     host: str = typer.Option("127.0.0.1", help="Where to listen; 0.0.0.0 is everywhere."),
     port: int = typer.Option(8004, help="Where SillyTavern looks for a Chatterbox server."),
     model: str | None = typer.Option(None, help="A pulled model, or a folder of its files."),
-    plan: str = typer.Option("live", help="How exactly: reference, balanced, fast or live."),
+    plan: str = typer.Option("live", help="reference, balanced, fast, live or live-fast."),
     decoder: str | None = typer.Option(None, help="standard (10 steps) or meanflow (2 steps)."),
     device: str = typer.Option("auto", help="Where to compute."),
     threads: int | None = typer.Option(None, help="For computing; else as many as cores."),

@@ -31,6 +31,7 @@ _PATIENCE_S = 30.0  # for a worker that dies again and again, before those who w
 _MAX_TOLD = 3  # tries, if the worker itself says why it cannot start
 _TRY_AGAIN_S = 0.3
 _PING_S, _SILENT_S = 5.0, 60.0
+_STUCK_S = 180.0  # in one step; whole parts of a text take long on slow machines
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +250,9 @@ class Dispatcher:
         kind, number = message["kind"], message.get("id")
         if kind == "pong":
             self.worker_bytes, self._pong_at = message["n_bytes"], time.monotonic()
+            if message["step_s"] > _STUCK_S:
+                log.error("worker killed: stuck", extra={"step_s": round(message["step_s"], 1)})
+                self.supervisor.kill()
         elif number in self._clones:
             self._take_clone(self._clones[number], message, payload)
         elif number in self._open and self._open[number].outcome is None:

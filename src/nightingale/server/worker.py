@@ -164,8 +164,9 @@ class Connection:
         self._worker.keep_voice(payload)
 
     def _on_ping(self, _message: Message, _payload: bytes) -> None:
-        n_open = len(self._worker.engine)
-        self.send({"kind": "pong", "n_requests": n_open, "n_bytes": memory_bytes()})
+        engine = self._worker.engine
+        told = {"n_requests": len(engine), "step_s": engine.step_s, "n_bytes": memory_bytes()}
+        self.send({"kind": "pong", **told})
 
     def _on_clone(self, message: Message, payload: bytes) -> None:
         task = self._loop.create_task(self._clone(message, payload))
