@@ -16,7 +16,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 RESOLUTIONS = (1024, 512, 256)
 WIDTH = 16
-HEARD = 5e-3  # magnitudes below it are silence: their logarithms would outweigh all that is heard
+HEARD = 1.5e-3  # magnitudes below it are silence: their logarithms would outweigh all that is heard
 
 Views = list[list[Tensor]]  # of each resolution what each layer saw; the last is the verdict
 

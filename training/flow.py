@@ -181,7 +181,7 @@ def losses(flow: Flow, batch: Batch) -> Losses:
 
 
 def main(
-    n_steps: int = 8000, minutes: float | None = None, threads: int = 1, n_tokens: int = 1000
+    n_steps: int = 10_000, minutes: float | None = None, threads: int = 1, n_tokens: int = 1000
 ) -> None:
     torch.set_num_threads(threads)
     flow, speech = Flow(config()), Speech()
@@ -209,7 +209,7 @@ def load(folder: str = "flow") -> Flow:
 
 
 def teach_meanflow(
-    n_steps: int = 2500, minutes: float | None = None, threads: int = 1, n_tokens: int = 300
+    n_steps: int = 700, minutes: float | None = None, threads: int = 1, n_tokens: int = 300
 ) -> None:
     """The student learns where the teacher's ten guided steps lead, half by half."""
     torch.set_num_threads(threads)

@@ -91,7 +91,7 @@ class Pupil(nn.Module):
         return self.network.xvector(self.network.head(fbank.transpose(1, 2)[:, None]))
 
 
-def main(n_steps: int = 1500, minutes: float | None = None, threads: int = 1) -> None:
+def main(n_steps: int = 700, minutes: float | None = None, threads: int = 1) -> None:
     torch.set_num_threads(threads)
     vectors = targets_by_voice()
     vectors = {voice: vectors[voice] for voice in vectors if voice not in corpus.HELD_OUT_VOICES}

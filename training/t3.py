@@ -194,7 +194,7 @@ def astray(weights: Tensor, place: Tensor, wanted: Tensor) -> Tensor:
 
 def main(
     draft: bool = False,
-    n_steps: int = 12_000,
+    n_steps: int = 13_500,
     minutes: float | None = None,
     threads: int = 1,
     n_positions: int = 2400,

@@ -134,13 +134,13 @@ class Contest(nn.Module):
         critic = critic_of(spoken, self.critic(made[:, INNER].detach()))
         seen = self.critic.frozen(made[:, INNER])
         real, like = reproach(seen), likeness(spoken, seen)
-        total = 2 * spectra + real + 4 * like + 0.02 * pitch_loss + critic
+        total = 4 * spectra + real + 4 * like + 0.02 * pitch_loss + critic
         shown = {"spectra": spectra, "real": real, "like": like, "critic": critic}
         return {"loss": total, **shown, "pitch": pitch_loss}
 
 
 def contest(
-    n_steps: int = 7000, minutes: float | None = None, threads: int = 1, n_pieces: int = 8
+    n_steps: int = 6000, minutes: float | None = None, threads: int = 1, n_pieces: int = 8
 ) -> None:
     """Go on with a critic, from what `train` has learned."""
     torch.set_num_threads(threads)
@@ -164,7 +164,7 @@ def load() -> Vocoder:
 
 
 def main(
-    n_steps: int = 8000, minutes: float | None = None, threads: int = 1, n_pieces: int = 12
+    n_steps: int = 1500, minutes: float | None = None, threads: int = 1, n_pieces: int = 12
 ) -> None:
     torch.set_num_threads(threads)
     utterances = corpus.evenly(corpus.training_set(FLOW_MEL, PITCH))

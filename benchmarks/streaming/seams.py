@@ -55,12 +55,14 @@ def examine(engine: Nightingale, texts: Sequence[str], fault: str = "none") -> A
         tokens = speech.tokens
         sounds = [render(engine, tokens, g, seed) for g in grids]
         places = [seams(g, len(tokens), engine.parts.plan) for g in grids]
+        chances = [seed + 1000] if fault == "noise" else []
+        lucky = [render(engine, tokens, g, chance) for chance in chances for g in grids]
         for mine in (0, 1):
             other = 1 - mine
             for at in places[mine]:
                 if min(abs(at - there) for there in places[other]) < SHIFT * SAMPLES_PER_TOKEN // 2:
                     continue
-                sound = spoil(engine, tokens, grids[mine], seed, sounds[mine], at, fault)
+                sound = spoil(sounds[mine], at, fault, lucky[mine] if lucky else None)
                 for which, heard in ((answers.seams, sound), (answers.others, sounds[other])):
                     which["sample"].append(roughness(heard, at))
                     which["spectrum"].append(change(heard, at))
@@ -86,25 +88,14 @@ def seams(grid: tuple[int, ...], n_tokens: int, plan: Plan) -> list[int]:
     return sorted((*inner, *(end - plan.n_held * SPAN for end in inner)))
 
 
-def spoil(
-    engine: Nightingale,
-    tokens: list[int],
-    grid: tuple[int, ...],
-    seed: int,
-    sound: Sound,
-    at: int,
-    fault: str,
-) -> Sound:
+def spoil(sound: Sound, at: int, fault: str, lucky: Sound | None) -> Sound:
     """The same sound with a fault at one place: a sample or a frame is missing, or everything
     behind it was made by other chances."""
     if fault == "sample":
         return np.delete(sound, at)
     if fault == "frame":
         return np.delete(sound, slice(at, at + SPAN))
-    if fault == "noise":
-        other = render(engine, tokens, grid, seed + 1000)
-        return np.concatenate((sound[:at], other[at:]))
-    return sound
+    return sound if lucky is None else np.concatenate((sound[:at], lucky[at:]))
 
 
 def roughness(sound: Sound, at: int) -> float:

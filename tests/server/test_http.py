@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -62,8 +63,15 @@ def test_sound_comes_while_it_is_made(server: Server) -> None:
     assert first_s < 5
 
 
-def test_openai_streams_to_a_file(server: Server, solo: Solo, tmp_path: Path) -> None:
-    client = openai.OpenAI(api_key="none", base_url=f"{server.url}/v1")
+@pytest.fixture
+def client(server: Server) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(api_key="none", base_url=f"{server.url}/v1") as client:
+        yield client
+
+
+def test_openai_streams_to_a_file(
+    server: Server, client: openai.OpenAI, solo: Solo, tmp_path: Path
+) -> None:
     extra = {**server.options, "seed": 3}
     with client.audio.speech.with_streaming_response.create(
         model="tts-1", voice="alloy", input=TEXT, response_format="wav", extra_body=extra
@@ -79,8 +87,7 @@ def test_openai_streams_to_a_file(server: Server, solo: Solo, tmp_path: Path) ->
         client.audio.speech.create(model="tts-1", voice="nobody", input=TEXT)
 
 
-def test_openai_reads_events(server: Server, solo: Solo) -> None:
-    client = openai.OpenAI(api_key="none", base_url=f"{server.url}/v1")
+def test_openai_reads_events(server: Server, client: openai.OpenAI, solo: Solo) -> None:
     extra = {**server.options, "timestamps": True}
     with client.audio.speech.with_streaming_response.create(
         model="gpt-4o-mini-tts", voice="ash", input=TEXT, response_format="pcm",
