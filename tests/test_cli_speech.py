@@ -14,6 +14,7 @@ import soundfile
 from typer.testing import CliRunner, Result
 
 from nightingale.cli import app, terminal
+from nightingale.weights import record
 from tests.tiny_release import make_release
 
 TEXT = "The billing issue is resolved."
@@ -102,7 +103,10 @@ def test_a_mistake_is_one_sentence_and_exit_code_1(
     assert result.stdout == ""
 
 
-def test_without_a_model_the_command_that_brings_one_is_told(run: Run) -> None:
+def test_without_a_model_the_command_that_brings_one_is_told(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "BUNDLE", tmp_path / "empty")
     result = run("say", TEXT, "-o", "-")
     assert result.exit_code == 1
     assert "nightingale pull multilingual" in result.stderr
@@ -200,7 +204,7 @@ def test_doctor_says_what_would_run_and_what_is_missing(run: Run) -> None:
     assert "cpu" in result.stdout
     assert "packed weights by stack" in result.stdout
     assert "float32" in result.stdout
-    assert "nightingale pull multilingual" in result.stdout
+    assert "fledgling" in result.stdout
 
 
 def test_the_command_itself_speaks_from_a_shell(release: Path, tmp_path: Path) -> None:

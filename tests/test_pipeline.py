@@ -216,7 +216,10 @@ def test_a_model_that_says_nothing_is_an_error(releases: Path, home: Path) -> No
         list(engine._codes(iter([6562]), lambda _: None, Speech()))
 
 
-def test_a_model_that_is_not_here_is_explained(home: Path, tmp_path: Path) -> None:
+def test_a_model_that_is_not_here_is_explained(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "BUNDLE", tmp_path / "empty")
     with pytest.raises(NotPulledError, match="nightingale pull multilingual"):
         Nightingale.load(home=tmp_path / "empty")
     with pytest.raises(NotPulledError, match="nightingale pull nano"):

@@ -210,7 +210,7 @@ def _fledgling() -> Model:
         family="fledgling",
         description="small, for first words and for tests; comes with the package",
         languages=("en",),
-        n_parameters=15_000_000,
+        n_parameters=14_572_172,
         parts=(
             RemoteFile("t3", *_PACKAGE, "t3_cfg.safetensors"),
             RemoteFile("s3gen", *_PACKAGE, "s3gen.safetensors"),

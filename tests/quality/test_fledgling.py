@@ -1,0 +1,117 @@
+"""The model that ships with the package, judged by ears that are not its own.
+
+A sample of what `python -m training.listen` measures on all sentences: enough to notice that it
+got worse, and small enough to be listened to on every change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nightingale.audio import files
+from nightingale.core import SAMPLES_PER_SECOND, Voice
+from nightingale.measure import texts
+from nightingale.measure.quality import Clip, Judge, Report
+from nightingale.measure.speakers import Embedding
+from nightingale.pipeline import Nightingale
+
+pytestmark = pytest.mark.quality
+
+VOICES = Path(__file__).parent / "voices"  # spoken by the teachers; af_sarah was never learned from
+OWN_VOICE = "heart"
+CLONED = ("am_michael", "bf_emma", "af_sarah")
+N_SENTENCES, N_SHORT, N_CLONED = 30, 20, 6  # the last of each voice
+
+Said = Callable[[str], Report]
+
+
+@pytest.fixture(scope="module")
+def voices(judge: Judge) -> dict[str, Embedding]:
+    def known(voice: str) -> Clip:
+        recording = VOICES / f"{voice}_known.ogg"
+        return Clip(files.read(recording, SAMPLES_PER_SECOND), "", voice)
+
+    return judge.enroll(known(voice) for voice in (OWN_VOICE, *CLONED))
+
+
+@pytest.fixture(scope="module")
+def said(
+    judge: Judge, voices: dict[str, Embedding], tmp_path_factory: pytest.TempPathFactory
+) -> Said:
+    """What the judge says of each way to speak; each is heard once."""
+    home = tmp_path_factory.mktemp("home")
+    engines = {
+        decoder: Nightingale.load("fledgling", home=home, device="cpu", decoder=decoder)
+        for decoder in ("standard", "meanflow")
+    }
+    reports: dict[str, Report] = {}
+
+    def say(
+        text: str, seed: int, decoder: str, name: str = OWN_VOICE, voice: Voice | None = None
+    ) -> Clip:
+        audio = engines[decoder].say(text, voice, seed=seed)
+        return Clip(audio.samples, text, name)
+
+    def clones() -> list[Clip]:
+        sentences = texts.read("held_out", N_CLONED)
+        return [
+            say(text, seed, "standard", name, voice)
+            for name in CLONED
+            for voice in [engines["standard"].clone(VOICES / f"{name}_cloned.ogg")[0]]
+            for seed, text in enumerate(sentences)
+        ]
+
+    def report(way: str) -> Report:
+        if way not in reports:
+            if way == "clones":
+                clips = clones()
+            else:
+                few = (
+                    texts.read("short", N_SHORT)
+                    if way == "short"
+                    else texts.read("held_out", N_SENTENCES)
+                )
+                decoder = "meanflow" if way == "meanflow" else "standard"
+                clips = [say(text, seed, decoder) for seed, text in enumerate(few)]
+            reports[way] = judge.score(clips, voices)
+        return reports[way]
+
+    return report
+
+
+def test_its_words_are_understood(said: Said) -> None:
+    assert said("standard").words.value <= 0.18, said("standard").worst(5)
+
+
+def test_two_steps_are_nearly_as_clear_as_ten(said: Said) -> None:
+    assert said("meanflow").words.value <= said("standard").words.value + 0.04
+    assert said("meanflow").words.value <= 0.2, said("meanflow").worst(5)
+
+
+def test_short_texts_are_understood(said: Said) -> None:
+    assert said("short").words.value <= 0.4, said("short").worst(5)
+
+
+def test_it_sounds_better_than_a_formant_synthesizer(said: Said) -> None:
+    sound = said("standard").sound
+    assert sound is not None
+    assert sound.value > 2.5
+
+
+def test_it_speaks_at_a_usual_pace(said: Said) -> None:
+    assert 10 <= said("standard").pace.value <= 18
+
+
+def test_it_sounds_like_itself(said: Said) -> None:
+    right = said("standard").right_voice
+    assert right is not None
+    assert right.value >= 0.9, said("standard").worst(5, "voice")
+
+
+def test_clones_sound_like_who_they_were_made_from_more_often_than_not(said: Said) -> None:
+    right = said("clones").right_voice  # of four; by luck a quarter
+    assert right is not None
+    assert right.value >= 0.5, said("clones").worst(5, "voice")
