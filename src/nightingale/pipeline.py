@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -248,6 +248,18 @@ class Nightingale:
         report = examine(wave, self.parts.model.family)
         with self._lock:
             return clone(wave, load_encoders(self.parts), self.parts.model.family), report
+
+    def render(self, codes: Sequence[int], prompt: FlowPrompt, seed: int) -> Tensor:
+        """(80, M): the mel of given speech tokens, whole or in windows, as the plan has it."""
+        with self._turn():
+            if not self.parts.plan.grid:
+                return self._mel(torch.tensor(codes), prompt, seed)
+            state, mels = self._decoder.start(self._passage(prompt), seed), []
+            for window in filter(None, cut(codes, self.parts.plan.grid)):
+                mel, passage = self._decoder.render(state, window, prompt, seed)
+                state = replace(state, passage=passage)
+                mels.append(mel)
+            return torch.cat(mels, dim=1)
 
     def _mel(self, codes: Tensor, prompt: FlowPrompt, seed: int) -> Tensor:
         flow = self.parts.flow

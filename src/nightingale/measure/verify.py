@@ -41,6 +41,15 @@ class Sentence:
     reference_seconds: float
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Stages:
+    """What each stage of the reference made of a sentence."""
+
+    logits: Tensor  # (N, V)
+    mel: Tensor  # (80, M)
+    sound: NDArray[np.float32]
+
+
 @dataclass(slots=True)
 class Verdict:
     """A plan against the reference, sentence by sentence."""
@@ -89,6 +98,7 @@ class Verifier:
         self._max_tokens = max_tokens
         self._progress = progress
         self._said = [self._say(reference, seed) for seed in range(len(texts))]
+        self._stages: dict[int, Stages] = {}
         own = [Clip(audio.samples, "", "own") for audio in self._said]
         self._voices = judge.enroll(own[: max(1, len(own) // 4)]) if judge else {}
 
@@ -124,20 +134,23 @@ class Verifier:
 
     def _compare(self, engine: Nightingale, seed: int, said: Audio) -> Sentence:
         wanted, text = self._said[seed], self._texts[seed]
-        exact = led_logits(self._reference, text, wanted.tokens)
-        near = led_logits(engine, text, wanted.tokens)
+        prompt = engine.parts.voice.flow
+        if seed not in self._stages:
+            mel = self._reference.render(wanted.tokens, prompt, seed)
+            logits = led_logits(self._reference, text, wanted.tokens)
+            self._stages[seed] = Stages(logits, mel, vocoded(self._reference, mel, seed))
+        stages = self._stages[seed]
+        exact, near = stages.logits, led_logits(engine, text, wanted.tokens)
         pairs = zip(said.tokens, wanted.tokens, strict=False)
-        mels = [rendered(one, wanted.tokens, seed) for one in (self._reference, engine)]
-        sounds = [
-            one.parts.vocoder.vocode(mels[0], seed).numpy() for one in (self._reference, engine)
-        ]
+        mel = engine.render(wanted.tokens, prompt, seed)
+        sound = vocoded(engine, stages.mel, seed)
         return Sentence(
             kl=divergence(exact, near),
             top1=float((exact.argmax(-1) == near.argmax(-1)).float().mean()),
             agreed=len(list(takewhile(lambda pair: pair[0] == pair[1], pairs))),
             n_tokens=len(wanted.tokens),
-            mel=float((mels[0] - mels[1]).abs().mean()),
-            spectrum_db=spectral_distance_db(*sounds),
+            mel=float((stages.mel - mel).abs().mean()),
+            spectrum_db=spectral_distance_db(stages.sound, sound),
             seconds=said.seconds,
             reference_seconds=wanted.seconds,
         )
@@ -163,9 +176,10 @@ def divergence(exact: Tensor, near: Tensor) -> float:
     return float((log_exact.exp() * (log_exact - log_near)).sum(-1).mean())
 
 
-def rendered(engine: Nightingale, tokens: Sequence[int], seed: int) -> Tensor:
-    """The mel of given tokens, (80, M)."""
-    return engine.parts.flow.render(torch.tensor(tokens), engine.parts.voice.flow, seed)
+def vocoded(engine: Nightingale, mel: Tensor, seed: int) -> NDArray[np.float32]:
+    """The sound of a given mel."""
+    samples: NDArray[np.float32] = engine.parts.vocoder.vocode(mel, seed).numpy()
+    return samples
 
 
 def spectral_distance_db(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
