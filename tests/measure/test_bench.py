@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,17 @@ def test_every_stage_has_a_limit_that_it_does_not_beat(result: bench.Result) -> 
     for stage in bench.STAGES:
         assert result.limits_ms[stage] > 0
         assert min(result.figures()[f"{stage} / limit"]) > 1
+
+
+def test_the_limit_of_the_first_sample_is_that_of_everything_unless_there_are_windows(
+    engine: Nightingale, result: bench.Result
+) -> None:
+    assert result.limits_ms["first"] == result.limits_ms["all"]
+    live = Nightingale(replace(engine.parts, plan=replace(engine.parts.plan, grid=(3, 5))))
+    found = bench.bench(live, n_trials=3, seconds=SECONDS)
+    assert 0 < found.limits_ms["first"] < found.limits_ms["all"]
+    assert min(found.figures()["first sample / limit"]) > 1
+    assert min(found.figures()["all / limit"]) > 1
 
 
 @pytest.mark.parametrize(
