@@ -43,12 +43,16 @@ class Answers:
         return {m: rank_test(self.seams[m], self.others[m]) for m in MEASURES}
 
 
-def examine(engine: Nightingale, texts: Sequence[str], fault: str = "none") -> Answers:
-    """Speak all texts and look at every seam; `fault` is planted at each of them."""
+def examine(
+    engine: Nightingale, texts: Sequence[str], fault: str = "none", n_seams: float = math.inf
+) -> Answers:
+    """Speak texts until there were so many seams; `fault` is planted at each of them."""
     answers = Answers()
     grid = engine.parts.plan.grid
     grids = (grid, (grid[0] + SHIFT, *grid[1:]))
     for seed, text in enumerate(texts):
+        if answers.n_seams >= n_seams:
+            break
         speech = engine.stream(text, seed=seed)
         for _ in speech:
             pass

@@ -88,7 +88,7 @@ class Plan:
     vocoder: Literal["fp32", "bf16"] = "fp32"  # likewise
     recording: Literal["rendered", "remembered"] = "rendered"  # a voice's: each time, or once
     grid: tuple[int, ...] = ()  # tokens of each window, the last for all that follow; none: whole
-    n_held: int = 8  # mel frames that the vocoder holds back between windows
+    n_held: int = 10  # mel frames that the vocoder holds back between windows
 
     @classmethod
     def named(cls, name: str) -> Plan:

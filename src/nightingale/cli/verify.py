@@ -41,7 +41,7 @@ def verify(
         )
 
     def progress(plan: str, n_done: int) -> None:
-        if console.is_terminal:
+        if console.is_terminal or n_done == sentences:
             console.print(f"{plan}: {n_done} of {sentences}", end="\r")
 
     judge = Judge(Listener(judges), SpeakerJudge(judges)) if judges else None

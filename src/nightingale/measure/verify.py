@@ -43,7 +43,7 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stages:
-    """What each stage of the reference made of a sentence."""
+    """What each stage made of a sentence, given what the reference's stage before it had made."""
 
     logits: Tensor  # (N, V)
     mel: Tensor  # (80, M)
@@ -139,18 +139,22 @@ class Verifier:
             mel = self._reference.render(wanted.tokens, prompt, seed)
             logits = led_logits(self._reference, text, wanted.tokens)
             self._stages[seed] = Stages(logits, mel, vocoded(self._reference, mel, seed))
-        stages = self._stages[seed]
-        exact, near = stages.logits, led_logits(engine, text, wanted.tokens)
+        stages = ours = self._stages[seed]
+        if engine is not self._reference:
+            ours = Stages(
+                led_logits(engine, text, wanted.tokens),
+                engine.render(wanted.tokens, prompt, seed),
+                vocoded(engine, stages.mel, seed),
+            )
+        exact, near = stages.logits, ours.logits
         pairs = zip(said.tokens, wanted.tokens, strict=False)
-        mel = engine.render(wanted.tokens, prompt, seed)
-        sound = vocoded(engine, stages.mel, seed)
         return Sentence(
             kl=divergence(exact, near),
             top1=float((exact.argmax(-1) == near.argmax(-1)).float().mean()),
             agreed=len(list(takewhile(lambda pair: pair[0] == pair[1], pairs))),
             n_tokens=len(wanted.tokens),
-            mel=float((stages.mel - mel).abs().mean()),
-            spectrum_db=spectral_distance_db(stages.sound, sound),
+            mel=float((stages.mel - ours.mel).abs().mean()),
+            spectrum_db=spectral_distance_db(stages.sound, ours.sound),
             seconds=said.seconds,
             reference_seconds=wanted.seconds,
         )
