@@ -43,7 +43,7 @@ from nightingale.speech import Speech
 from nightingale.stream import Cut, WaveDecoder, WaveState, cut
 from nightingale.t3.guard import Guard
 from nightingale.t3.prefix import Prefixes
-from nightingale.text.split import gather, split
+from nightingale.text.split import EAGER, SINGLE, WHOLE, gather, split
 from nightingale.text.words import rest, spans
 from nightingale.vocoder.model import fade_in
 from nightingale.voice.clone import clone
@@ -66,6 +66,7 @@ class Nightingale:
         self._prefixes = Prefixes(parts.t3.prefix)
         self._passages: Shelf[Passage] = Shelf(_MAX_PASSAGES)
         self._drops_last = parts.model.family == "multilingual"
+        self._knows_sentences = parts.model.family == "fledgling"  # and nothing longer
         self._decoder = WaveDecoder(
             parts.flow, parts.vocoder, parts.watermarker, parts.plan.n_held, self._drops_last
         )
@@ -114,7 +115,8 @@ class Nightingale:
         the plan's choice: without a grid of windows, each part of the text comes at once.
         """
         wanted, speech = replace(self.defaults, **options), Speech()
-        parts = split(text) if isinstance(text, str) else gather(text)
+        whole, coming = (SINGLE, SINGLE) if self._knows_sentences else (WHOLE, EAGER)
+        parts = split(text, whole) if isinstance(text, str) else gather(text, coming)
         speech.steps = self._speak(parts, voice or self.parts.voice, wanted, progress, speech)
         return speech
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nightingale.text.split import WHOLE, gather, split
+from nightingale.text.split import SINGLE, WHOLE, gather, split
 
 STORY = (
     'Dr. Miller came in at 3.5 past nothing, which surprised us. "Is it you?" she asked! '
@@ -35,6 +35,14 @@ def test_a_long_text_is_cut_between_sentences() -> None:
     assert " ".join(parts) == (5 * (STORY + " ")).strip()
     assert all(len(part) <= WHOLE.limit for part in parts)
     assert all(part[-1] in '.!?"' for part in parts)
+
+
+def test_a_model_that_knows_single_sentences_gets_one_at_a_time() -> None:
+    said = "It was late. Mr. Gray asked her to stay, and she did. Why? Nobody knows."
+    alone = ["It was late.", "Mr. Gray asked her to stay, and she did.", "Why? Nobody knows."]
+    assert split(said, SINGLE) == alone
+    assert list(gather([said], SINGLE)) == alone
+    assert all(len(part) <= SINGLE.limit for part in split(5 * (STORY + " "), SINGLE))
 
 
 @pytest.mark.parametrize("seed", range(20))

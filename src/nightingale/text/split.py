@@ -30,19 +30,20 @@ class Manner:
 WHOLE = Manner(sentence=200, clause=250)  # all of the text is known: sentences stay together
 EAGER = Manner(sentence=60, clause=120)  # text is still coming
 FIRST = Manner(sentence=2, clause=20)  # and somebody waits for the first word
+SINGLE = Manner(sentence=12, clause=150, limit=200)  # for a model that knows only single sentences
 
 
-def split(text: str) -> list[str]:
-    """A text that is known: as it is if it is short."""
-    return [part for part in _cut((text,), WHOLE, WHOLE) if part] or [text]
+def split(text: str, manner: Manner = WHOLE) -> list[str]:
+    """A text that is known: if WHOLE, as it is if it is short."""
+    return [part for part in _cut((text,), manner, manner) if part] or [text]
 
 
-def gather(pieces: Iterable[str]) -> Iterator[str | None]:
+def gather(pieces: Iterable[str], manner: Manner = EAGER) -> Iterator[str | None]:
     """A text that is still being made: each part as soon as its end is known.
 
     An empty piece says that nothing has come yet, and is handed on as None.
     """
-    return _cut(pieces, FIRST, EAGER)
+    return _cut(pieces, FIRST, manner)
 
 
 def _cut(pieces: Iterable[str], first: Manner, later: Manner) -> Iterator[str | None]:
