@@ -7,6 +7,9 @@ import pytest
 from nightingale.measure.words import Edits, align, character_edits, error_rate, word_edits
 
 SAME = [
+    ("Now?", "Now..."),
+    ("Wait… what?", "Wait, what?"),
+    ("Ok, go.", "Okay... go!"),
     ("Hello, World!", "hello world"),
     ("It's late.", "it is late"),
     ("Don't go.", "do not go"),

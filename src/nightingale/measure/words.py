@@ -19,6 +19,8 @@ from nightingale.measure.interval import Interval, bootstrap
 MAX_JOINED = 3  # words that may have been written as one
 
 _BRACKETS = re.compile(r"[()\[\]<>{}]")  # the library drops what is inside; a voice reads it
+_DOTS = re.compile(r"\.{2,}|…")  # the library leaves a dot, and counts it
+_OK = re.compile(r"\bok\b", re.IGNORECASE)
 _A_HUNDRED = re.compile(r"\ban? (?=(?:hundred|thousand|million|billion)\b)", re.IGNORECASE)
 # A quarter to twelve is written as 11:45, 11.45 or 1145, and a date in many ways.
 _COLON = re.compile(r"(?<=\d):(?=\d)")
@@ -60,6 +62,7 @@ class Edits:
 
 def normalize(text: str) -> list[str]:
     """The words of an English text, each in its one spelling."""
+    text = _OK.sub("okay", _DOTS.sub(" ", text))
     text = _COLON.sub("", _A_HUNDRED.sub("one ", _BRACKETS.sub(" ", text)))
     text = _POINT.sub("", _english()(text))
     return _MONTH_DAY.sub(r"\1 \2", _DAY_MONTH.sub(r"\1 \2", text)).split()
