@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from nightingale.cli.terminal import stderr
-from nightingale.core import PLANS
+from nightingale.core import PLANS, Plan
 from nightingale.settings import Settings
 
 
@@ -26,6 +26,8 @@ def verify(
     """Compare plans with the reference: tokens, mel, spectra, words, voice, speed and memory."""
     settings: Settings = context.obj
     console = stderr()
+    for plan in plans:
+        Plan.named(plan)  # a wrong name is told before minutes of work
 
     from nightingale.measure import texts
     from nightingale.measure.listener import Listener
