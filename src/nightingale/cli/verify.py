@@ -43,8 +43,9 @@ def verify(
         )
 
     def progress(plan: str, n_done: int) -> None:
-        if console.is_terminal or n_done == sentences:
-            console.print(f"{plan}: {n_done} of {sentences}", end="\r")
+        is_done = n_done == sentences
+        if console.is_terminal or is_done:
+            console.print(f"{plan}: {n_done} of {sentences}", end="\n" if is_done else "\r")
 
     judge = Judge(Listener(judges), SpeakerJudge(judges)) if judges else None
     reference = load(next(iter(PLANS)))
