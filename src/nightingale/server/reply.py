@@ -23,7 +23,7 @@ from nightingale.audio.encode import Encoder, patched
 from nightingale.core import SAMPLES_PER_SECOND, Word
 from nightingale.errors import BusyError, RequestError, SpeechError
 from nightingale.server.faults import Fault
-from nightingale.server.front import Front, Order
+from nightingale.server.front import Front, Order, coded
 from nightingale.server.utterance import Utterance
 
 log = logging.getLogger("nightingale.reply")
@@ -96,7 +96,7 @@ class Reply(Response):
             body = [encoder.start()]
             async for event in utterance:
                 if isinstance(event, np.ndarray):
-                    body.append(encoder.feed(event))
+                    body.append(await coded(encoder, event))
             body.append(encoder.finish())
             whole = patched(b"".join(body), encoder.patches())
         await self._begin(send, {"content-length": str(len(whole))})
@@ -120,7 +120,7 @@ class Reply(Response):
             head = encoder.start()
             async for event in utterance:
                 if isinstance(event, np.ndarray):
-                    head += encoder.feed(event)
+                    head += await coded(encoder, event)
                     if head:
                         yield self._framed(head)
                     head = b""

@@ -28,7 +28,7 @@ from nightingale.audio.encode import Encoder
 from nightingale.core import SAMPLES_PER_SECOND, Word
 from nightingale.errors import NightingaleError
 from nightingale.server.faults import Fault
-from nightingale.server.front import Front, check_format
+from nightingale.server.front import Front, check_format, coded
 from nightingale.server.keys import Key
 from nightingale.server.listing import check_model
 from nightingale.server.schemas import StartMessage
@@ -206,7 +206,7 @@ class Talk:
             head = encoder.start()
             async for event in utterance:
                 if isinstance(event, np.ndarray):
-                    head += encoder.feed(event)
+                    head += await coded(encoder, event)
                     n_bytes += await self._send_sound(head, digest)
                     head = b""
                 else:
