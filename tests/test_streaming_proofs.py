@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from benchmarks.streaming import cancels, flat, identity, seams
-from benchmarks.streaming.nasty import nasty
+from benchmarks.streaming.nasty import Nasty, judge, letter_edits, nasty, summary
 from nightingale.measure import texts
 from nightingale.pipeline import Nightingale
 
@@ -55,9 +56,43 @@ def test_a_leak_would_be_seen() -> None:
 
 def test_nasty_texts_are_many_and_always_the_same() -> None:
     assert nasty(500) == nasty(500)
+    lengths = {len(each.text) for each in nasty(500)}
     assert len(set(nasty(500))) > 250
-    assert max(map(len, nasty(500))) > 2500
-    assert min(map(len, nasty(500))) == 2
+    assert max(lengths) > 2500
+    assert min(lengths) == 2
+
+
+SILENCE = np.zeros(1, np.float32)
+
+
+def test_babble_cuts_and_other_words_are_told_apart() -> None:
+    asked = [Nasty("a", "Bread."), Nasty("b", "Red, green, blue, white."), Nasty("c", "Stop, now.")]
+    heard = iter(("This. Brad.", "Red.", "And this. Stop, now, and then and then and then."))
+    found = summary(list(judge(asked, lambda *_: SILENCE, lambda _: next(heard))))
+    assert found["of_kind"] == {"a": 1, "b": 1, "c": 1}
+    assert (found["n_babble"], found["n_cut"]) == (1, 1)
+
+
+def test_a_short_text_is_heard_behind_others_or_else_alone() -> None:
+    heard = iter(("And the last one is this: bread.", "The lost. Bread", "Bread!", "And this."))
+    verdicts = list(judge([Nasty("a", "Bread.")] * 3, lambda *_: SILENCE, lambda _: next(heard)))
+    assert [verdict.heard for verdict in verdicts] == ["bread.", "Bread!", ""]
+    assert [verdict.is_catastrophe for verdict in verdicts] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("asked", "heard", "n_wrong"),
+    [
+        ("Y.", "Why?", 0),
+        ("W.", "Double you.", 0),
+        ("Z, J, P, L, S.", "ZJPLS", 0),
+        ("Z, J, P, L, S.", "Zee, J. B. El S", 1),
+        ("V.", "We.", 2),
+        ("V.", "", 1),
+    ],
+)
+def test_letters_are_judged_by_their_sound(asked: str, heard: str, n_wrong: int) -> None:
+    assert letter_edits(asked, heard).total == n_wrong
 
 
 def test_every_command_of_the_proofs_explains_itself() -> None:

@@ -15,7 +15,7 @@ from typing import Protocol
 from tokenizers import Tokenizer
 
 from nightingale.errors import LanguageError, TextError
-from nightingale.text import chinese, gpt2, numbers
+from nightingale.text import chinese, gpt2, letters, numbers
 from nightingale.text.files import corrupt, read_text
 from nightingale.text.languages import LANGUAGES, check_language, prepare
 from nightingale.text.normalize import ENGLISH, MULTILINGUAL, TURBO, normalize
@@ -40,11 +40,11 @@ class EnglishTokenizer:
 
 
 class FledglingTokenizer(EnglishTokenizer):
-    """The small model's: numbers in words and letters without marks, because it read no others."""
+    """The small model's: numbers and lone letters in words, none with marks: it read no others."""
 
     def encode(self, text: str, language: str | None = None) -> list[int]:
         """The ids of one utterance, start and end included."""
-        plain = unicodedata.normalize("NFKD", numbers.spell(text))
+        plain = unicodedata.normalize("NFKD", letters.spell(numbers.spell(text)))
         return super().encode("".join(c for c in plain if not unicodedata.combining(c)), language)
 
 
