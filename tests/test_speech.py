@@ -19,6 +19,13 @@ def test_words_are_found_between_spaces() -> None:
     ]
 
 
+def test_two_spaces_part_words_as_one_does() -> None:
+    assert spans("Go; home", [255, 9, 9, SPACE, SPACE, 9, 0], SPACE) == [
+        Span("Go;", 1),
+        Span("home", 5),
+    ]
+
+
 def test_words_that_cannot_be_told_apart_stay_together() -> None:
     ids = [255, 9, SPACE, 9, 0]
     assert spans("At 21 h", ids, SPACE) == [Span("At 21 h", 0)]
@@ -30,6 +37,11 @@ def test_what_is_left_begins_with_a_whole_word() -> None:
     assert rest(words, 0) == "Go home, Anna."
     assert rest(words, 5) == "home, Anna."
     assert rest(words, 9) == "Anna."
+    assert rest([Span("Go", 0)], 9) == "Go"
+
+
+def test_words_that_cannot_be_told_apart_are_not_said_again() -> None:
+    assert not rest([Span("At 21 h", 0)], 3)
 
 
 def speech_of(places: list[int]) -> Speech:

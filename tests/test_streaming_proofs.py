@@ -41,7 +41,7 @@ def test_a_cancel_stops_within_a_step(engine: Nightingale) -> None:
 
 
 def test_windows_and_memory_stay_as_they_are(engine: Nightingale) -> None:
-    costs = flat.window_ms(engine, 30, rounds=3)
+    costs = flat.window_ms(engine, 30, engine.parts.plan.grid[2], rounds=3)
     assert 0.6 < flat.ratio(costs, 2, len(costs) - 3) < 1.6
     held = flat.memory(engine, 1.0)
     assert max(held.mb) - min(held.mb) < 200
@@ -100,5 +100,5 @@ def test_every_command_of_the_proofs_explains_itself() -> None:
 
     from benchmarks.streaming.__main__ import app
 
-    for name in ("identity", "seams", "flat", "cancels", "nasty", "first-sound"):
+    for name in ("identity", "seams", "flat", "memory", "cancels", "nasty", "first-sound"):
         assert CliRunner().invoke(app, [name, "--help"]).exit_code == 0

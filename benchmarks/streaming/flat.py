@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nightingale.core import SAMPLES_PER_SECOND
+from nightingale.core import SAMPLES_PER_SECOND, SAMPLES_PER_TOKEN
 from nightingale.measure import texts
 from nightingale.pipeline import Nightingale
 
@@ -23,9 +23,9 @@ def sentences() -> Iterator[str]:
             yield text + " "
 
 
-def window_ms(engine: Nightingale, seconds: float, rounds: int) -> list[float]:
-    """What each full window of a long text costs, medians over rounds; mel and samples alone."""
-    largest, runs = engine.parts.plan.grid[-1], []
+def window_ms(engine: Nightingale, seconds: float, n_tokens: int, rounds: int) -> list[float]:
+    """What each window of so many tokens costs, medians over rounds; mel and samples alone."""
+    runs = []
     for _ in range(rounds):
         costs: list[float] = []
         speech = engine.stream(sentences(), seed=1)
@@ -33,7 +33,7 @@ def window_ms(engine: Nightingale, seconds: float, rounds: int) -> list[float]:
         for chunk in speech:
             made_s += len(chunk.samples) / SAMPLES_PER_SECOND
             now = speech.clock.spent_ms["mel_ms"] + speech.clock.spent_ms["samples_ms"]
-            if len(chunk.samples) == largest * 960:
+            if len(chunk.samples) == n_tokens * SAMPLES_PER_TOKEN:
                 costs.append(now - spent)
             spent = now
             if made_s > seconds:

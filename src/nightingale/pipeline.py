@@ -183,6 +183,7 @@ class Nightingale:
                 break
             if token == END_OF_SPEECH and guard is not None and not guard.is_said:
                 speech.left = rest(words, guard.places[-1])
+                speech.is_complete &= bool(speech.left)  # what cannot be told cannot be said again
             yield token
 
     def _codes(self, tokens: Iterator[int], progress: Progress, speech: Speech) -> Iterator[int]:

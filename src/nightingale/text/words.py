@@ -21,13 +21,16 @@ def spans(text: str, tokens: Sequence[int], space: int | None) -> list[Span]:
     there is one span for all of them.
     """
     words = text.split()
-    starts = [1, *(at + 1 for at, token in enumerate(tokens) if token == space)]
+    ends = [at for at, token in enumerate(tokens) if token == space]
+    starts = [1, *(at + 1 for at in ends if at + 1 not in ends)]  # "; " became ",  "
     if space is None or len(starts) != len(words):
         return [Span(" ".join(words), 0)]
     return [Span(word, first) for word, first in zip(words, starts, strict=True)]
 
 
 def rest(words: Sequence[Span], place: int) -> str:
-    """The words from the one that a token belongs to on."""
+    """The words from the one that a token belongs to on; nothing if they cannot be told apart."""
+    if len(words) == 1 and " " in words[0].text:
+        return ""
     first = max((at for at, word in enumerate(words) if word.first <= place), default=0)
     return " ".join(word.text for word in words[first:])
