@@ -1,0 +1,42 @@
+"""What torch's libraries keep of shapes that they met does not grow without end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CAPACITIES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+CODE = """
+import nightingale, torch
+from pathlib import Path
+
+def held_mb():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
+
+torch.set_num_threads(1)
+weight = torch.randn(80, 80, 3)
+with torch.inference_mode():
+    for n in range(40, 1660):
+        torch.nn.functional.conv1d(torch.randn(1, 80, n), weight)
+        if n == 60:
+            before = held_mb()
+print(held_mb() - before)
+"""
+
+
+def grown_mb(**environ: str) -> float:
+    clean = {name: value for name, value in os.environ.items() if name not in CAPACITIES}
+    told = subprocess.run(
+        [sys.executable, "-c", CODE], env=clean | environ, capture_output=True, check=True
+    )
+    return float(told.stdout)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux tells")
+def test_kernels_of_1600_shapes_are_not_all_kept_unless_asked_for() -> None:
+    assert grown_mb() < 60
+    assert grown_mb(**dict.fromkeys(CAPACITIES, "4000")) > 120
