@@ -11,7 +11,7 @@ import pytest
 
 CAPACITIES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
 CODE = """
-import nightingale, torch
+import nightingale.pipeline, torch
 from pathlib import Path
 
 def held_mb():

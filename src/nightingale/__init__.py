@@ -3,16 +3,10 @@
 The public names, imported only when they are touched: `import nightingale` never imports torch.
 """
 
-import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-
-# torch's libraries keep a kernel for every shape that they met, 1,024 of each kind unless told
-# otherwise: half a gigabyte after an hour of speech. These are enough, and cost no time.
-for _name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
-    os.environ.setdefault(_name, "128")
 
 _HOMES = {
     "Audio": "nightingale.audio.clip",

@@ -49,6 +49,11 @@ from nightingale.vocoder.model import fade_in
 from nightingale.voice.clone import clone
 from nightingale.voice.examine import Report, examine
 
+# torch's libraries keep a kernel for every shape that they met, 1,024 of each kind unless told
+# otherwise: half a gigabyte after an hour of speech. These are enough, and cost no time.
+for _name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+    os.environ.setdefault(_name, "128")
+
 Progress = Callable[[int], None]  # how many speech tokens there are so far
 
 _MAX_PASSAGES = 2**31  # bytes of recordings that were rendered
