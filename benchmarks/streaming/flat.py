@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,6 @@ from nightingale.core import SAMPLES_PER_SECOND, SAMPLES_PER_TOKEN
 from nightingale.measure import texts
 from nightingale.pipeline import Nightingale
 
-NEAR = 2  # windows on either side whose median stands for one
-
 
 def sentences() -> Iterator[str]:
     """Without end."""
@@ -23,34 +20,35 @@ def sentences() -> Iterator[str]:
             yield text + " "
 
 
-def window_ms(engine: Nightingale, seconds: float, n_tokens: int, rounds: int) -> list[float]:
-    """What each window of so many tokens costs, medians over rounds; mel and samples alone."""
-    runs = []
+def late_by_early(
+    engine: Nightingale, n_tokens: int, rounds: int, early: int = 5, late: int = 50, near: int = 5
+) -> list[float]:
+    """What windows around a late one cost, each by that of one around an early one of another
+    speech, made right before or after it: a machine's good and bad minutes are then the same."""
+    ratios = []
     for _ in range(rounds):
-        costs: list[float] = []
-        speech = engine.stream(sentences(), seed=1)
-        spent = made_s = 0.0
-        for chunk in speech:
-            made_s += len(chunk.samples) / SAMPLES_PER_SECOND
-            now = speech.clock.spent_ms["mel_ms"] + speech.clock.spent_ms["samples_ms"]
-            if len(chunk.samples) == n_tokens * SAMPLES_PER_TOKEN:
-                costs.append(now - spent)
-            spent = now
-            if made_s > seconds:
-                break
-        speech.cancel()
-        runs.append(costs)
-    n = min(map(len, runs))
-    return [statistics.median(run[at] for run in runs) for at in range(n)]
+        old, young = window_ms(engine, n_tokens), window_ms(engine, n_tokens)
+        for costs, n in ((old, late - near), (young, early - near)):
+            for _ in range(n):
+                next(costs)
+        for turn in range(2 * near):
+            if turn % 2:
+                below, above = next(young), next(old)
+            else:
+                above, below = next(old), next(young)
+            ratios.append(above / below)
+    return ratios
 
 
-def ratio(costs: list[float], early: int, late: int) -> float:
-    """A late window beside an early one."""
-    return _near(costs, late) / _near(costs, early)
-
-
-def _near(costs: list[float], at: int) -> float:
-    return statistics.median(costs[max(0, at - NEAR) : at + NEAR + 1])
+def window_ms(engine: Nightingale, n_tokens: int) -> Iterator[float]:
+    """What each window of so many tokens of an endless text costs; mel and samples alone."""
+    speech = engine.stream(sentences(), seed=1)
+    spent = 0.0
+    for chunk in speech:
+        now = speech.clock.spent_ms["mel_ms"] + speech.clock.spent_ms["samples_ms"]
+        if len(chunk.samples) == n_tokens * SAMPLES_PER_TOKEN:
+            yield now - spent
+        spent = now
 
 
 @dataclass(frozen=True, slots=True)
