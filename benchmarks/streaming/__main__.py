@@ -96,7 +96,7 @@ def flat(
     rounds: int = 5,
     tokens: Annotated[int, typer.Option(help="In the windows to compare.")] = 25,
 ) -> None:
-    """Window 50 of a text of two minutes costs what window 5 does."""
+    """Window 50 of a long text costs what window 5 does."""
     engine = load(model, by_chance=by_chance, decoder=decoder)
     ratios = long_texts.late_by_early(engine, tokens, rounds)
     ratio = statistics.median(ratios)
