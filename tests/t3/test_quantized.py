@@ -111,6 +111,18 @@ def test_compiled_files_agree(bits: Bits, monkeypatch: pytest.MonkeyPatch) -> No
         assert (other - made[0]).abs().max() < 1e-4
 
 
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("n_rows", [1, 2])
+def test_the_largest_products_do_not_overflow(bits: Bits, n_rows: int) -> None:
+    layer = QuantizedLinear.of(drawn(8, 128), None, bits)
+    layer.codes[:4], layer.codes[4:] = 0, 255  # -128 and 127, or -8 and 7
+    x = torch.ones(n_rows, 128)
+    x[-1, 64:] = -1
+    wanted = x.double() @ unpack(layer.codes, layer.scales, bits).double().T
+    assert torch.allclose(layer(x).double(), wanted, rtol=1e-5, atol=1e-4)
+
+
 def run(t3: T3, n_threads: int = 1, tokens: tuple[int, ...] = (5, 900, 17)) -> list[Tensor]:
     """The logits of a short utterance."""
     before = torch.get_num_threads()

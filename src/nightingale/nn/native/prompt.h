@@ -90,9 +90,10 @@ static inline const uint8_t *bytes_of(const Linear *l, int first, int n_outs, in
   return space[0];
 }
 
-// dots[t][o][r] = start[r] plus weights of output o by codes of position r of tile t; tiles are `apart` from each other
-static inline void dot_group(const uint8_t *weights, int64_t stride, const Turned *x, int apart, int n_tiles,
+// dots[t][o][r] = weights of output o, less `zero`, by codes of position r of tile t; tiles are `apart` from each other
+static inline void dot_group(const uint8_t *weights, int64_t stride, int zero, const Turned *x, int apart, int n_tiles,
                              int32_t (*dots)[TILE][TILE]) {
+  (void)zero; // it is in x's start, where that is used
 #if defined(__AMX_INT8__)
 #define DOT(sums, right)                                             \
   if (sums < n_tiles) {                                              \
@@ -125,6 +126,24 @@ static inline void dot_group(const uint8_t *weights, int64_t stride, const Turne
       }
       for (int i = 0; i < 4; i++) _mm512_storeu_si512(dots[t][o + i], sums[i]);
     }
+#elif defined(__AVX2__)
+  for (int t = 0; t < n_tiles; t++)
+    for (int o = 0; o < TILE; o += 4) {
+      __m256i sums[4][2];
+      for (int i = 0; i < 8; i++) sums[i / 2][i % 2] = _mm256_setzero_si256();
+      for (int k = 0; k < GROUP / 4; k++) {
+        const int8_t *codes = x[t * apart].codes[k][0];
+        const __m256i near = _mm256_loadu_si256((const void *)codes), far = _mm256_loadu_si256((const void *)(codes + 32));
+        for (int i = 0; i < 4; i++) {
+          int32_t four;
+          memcpy(&four, weights + (o + i) * stride + 4 * k, 4);
+          const __m256i w = _mm256_sub_epi8(_mm256_set1_epi32(four), _mm256_set1_epi8((char)zero));
+          sums[i][0] = _mm256_add_epi32(sums[i][0], dot_fours(w, near));
+          sums[i][1] = _mm256_add_epi32(sums[i][1], dot_fours(w, far));
+        }
+      }
+      for (int i = 0; i < 8; i++) _mm256_storeu_si256((__m256i *)dots[t][o + i / 2] + i % 2, sums[i / 2][i % 2]);
+    }
 #else
   for (int t = 0; t < n_tiles; t++)
     for (int o = 0; o < TILE; o++) {
@@ -150,7 +169,7 @@ static inline void sum_prompt(const Linear *l, int first, int n_outs, Quantized 
     int64_t stride;
     const uint8_t *weights = bytes_of(l, first, n_outs, g, space, &stride);
     if (tile == 0) ask_for(l, first + TILE, g);
-    dot_group(weights, stride, turned_at(x, tile, n_groups, g), n_groups, n_tiles, dots);
+    dot_group(weights, stride, zero_of(l), turned_at(x, tile, n_groups, g), n_groups, n_tiles, dots);
     float scales[TILE] = {0};
     for (int o = 0; o < n_outs; o++) scales[o] = from_bf16(l->scales[(int64_t)(first + o) * n_groups + g]);
     for (int t = 0; t < n_tiles; t++) {

@@ -12,7 +12,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-#if defined(__AVX512VNNI__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -89,6 +89,15 @@ static inline uint16_t to_bf16(float value) { // to nearest, ties to even; there
 static inline __m512 load_bf16(const uint16_t *from) {
   __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)from));
   return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+#endif
+
+#if defined(__AVX2__) && !defined(__AVX512VNNI__)
+// Sums of four neighbours' products, whole. Pairs are summed in 16 bits, which 128 * 127 * 2 does not fill: so the
+// weight's sign goes to the activation first, whose codes are never -128.
+static inline __m256i dot_fours(__m256i weights, __m256i codes) {
+  const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(codes, weights));
+  return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 #endif
 
@@ -209,6 +218,36 @@ static inline __attribute__((always_inline)) void dot_tile(
   }
   for (int o = 0; o < n_outs; o++)
     for (int r = 0; r < n_rows; r++) out[o][r] = _mm512_reduce_add_ps(sums[o][r]);
+#elif defined(__AVX2__)
+  const __m256i zero = _mm256_set1_epi8((char)zero_of(l)), low = _mm256_set1_epi8(15);
+  for (int o = 0; o < n_outs; o++) {
+    __m256 sums[MAX_ROWS][2];
+    for (int r = 0; r < n_rows; r++) sums[r][0] = sums[r][1] = _mm256_setzero_ps();
+    for (int g = 0; g < n_groups; g++) {
+      const uint8_t *from = codes + ((int64_t)o * n_groups + g) * n_bytes;
+      __m256i w[2] = {_mm256_loadu_si256((const void *)from)};
+      if (l->n_bits == 8) {
+        w[1] = _mm256_loadu_si256((const void *)(from + GROUP / 2));
+      } else { // the low halves of 32 bytes are the first 32 weights, the high halves the others
+        w[1] = _mm256_and_si256(_mm256_srli_epi16(w[0], 4), low);
+        w[0] = _mm256_and_si256(w[0], low);
+      }
+      const float scale = from_bf16(scales[(int64_t)o * n_groups + g]);
+      for (int half = 0; half < 2; half++) {
+        w[half] = _mm256_sub_epi8(w[half], zero);
+        for (int r = 0; r < n_rows; r++) {
+          const int8_t *q = x.quanta[r * stride + g].codes + half * GROUP / 2;
+          const __m256 dot = _mm256_cvtepi32_ps(dot_fours(w[half], _mm256_loadu_si256((const void *)q)));
+          sums[r][half] = _mm256_fmadd_ps(dot, _mm256_set1_ps(scale * x.scales[r * stride + g]), sums[r][half]);
+        }
+      }
+    }
+    for (int r = 0; r < n_rows; r++) {
+      float lane[LANES];
+      for (int half = 0; half < 2; half++) _mm256_storeu_ps(lane + half * LANES / 2, sums[r][half]);
+      out[o][r] = sum_lanes(lane);
+    }
+  }
 #else
   for (int o = 0; o < n_outs; o++) {
     float sums[MAX_ROWS][LANES] = {{0}};
