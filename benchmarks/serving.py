@@ -53,11 +53,11 @@ WORDS = (
 FORMATS = ("pcm", "wav", "flac", "mp3", "mulaw", "sse")
 
 
-def distinct(server: Server, n: int, n_words: int) -> list[dict[str, Any]]:
+def distinct(server: Server, n: int, n_words: int, seed: int = 0) -> list[dict[str, Any]]:
     """Requests of which no two are alike."""
-    chance = random.Random(0)
+    chance = random.Random(seed)
     asked = []
-    for number in range(n):
+    for number in range(seed * n, (seed + 1) * n):
         text = " ".join(chance.choices(WORDS, k=n_words)).capitalize() + f" {number}."
         form = chance.choice(FORMATS)
         fields = {"stream_format": "sse", "response_format": "pcm"} if form == "sse" else {}
@@ -99,7 +99,7 @@ async def alone(url: str, bodies: list[dict[str, Any]]) -> list[str]:
 
 async def identity(server: Server, given: argparse.Namespace) -> dict[str, Any]:
     """Every whole answer is the one that it would have been alone; every other is an error."""
-    bodies = distinct(server, given.distinct, given.words)
+    bodies = distinct(server, given.distinct, given.words, given.seed)
     expected = await alone(server.url, bodies)
     port = int(server.url.rpartition(":")[2])
     left, errors = iter(range(given.requests)), Counter[str]()
@@ -122,6 +122,8 @@ async def identity(server: Server, given: argparse.Namespace) -> dict[str, Any]:
                     else:
                         n_whole += 1
                         n_wrong += got != expected[which]
+                        if n_whole % 500 == 0:
+                            print(f"{n_whole}, {n_wrong} wrong", file=sys.stderr, flush=True)
                         break
                 else:
                     errors["given up"] += 1
@@ -369,7 +371,8 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--distinct", type=int, default=64)
-    parser.add_argument("--words", type=int, default=4)
+    parser.add_argument("--words", type=int, default=4, help="of a text, beside its number")
+    parser.add_argument("--max-tokens", type=int, help="cut what is spoken: more requests an hour")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--minutes", type=float, default=60)
@@ -380,9 +383,10 @@ def main() -> None:
     flags = ("--log-level", "warning", "--max-requests")
     most = str(given.clients) if given.what == "identity" else "8"
     faults = {"PYTHONPATH": str(Path(__file__).parent / "leak")} if given.leak else {}
+    options = {"max_tokens": given.max_tokens} if given.max_tokens else {}
     with (
         tempfile.TemporaryDirectory() as home,
-        serving(given.model, Path(home), {}, *flags, most, **faults) as server,
+        serving(given.model, Path(home), options, *flags, most, **faults) as server,
     ):
         told = asyncio.run(globals()[given.what](server, given))
         print(json.dumps({"what": given.what, **told}), flush=True)

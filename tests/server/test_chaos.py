@@ -10,7 +10,7 @@ import pytest
 from benchmarks import serving
 from tests.server.running import Server
 
-GIVEN = Namespace(clients=16, requests=48, distinct=12, words=2, seed=1, kills=2)
+GIVEN = Namespace(clients=16, requests=48, distinct=12, words=0, seed=1, kills=2)
 
 
 def test_a_bad_network_makes_no_wrong_answer_look_whole(server: Server) -> None:
@@ -29,7 +29,7 @@ def test_a_wrong_answer_would_be_noticed(server: Server, monkeypatch: pytest.Mon
 
 
 def test_killed_again_and_again_no_stream_is_lost(server: Server) -> None:
-    given = Namespace(**vars(GIVEN) | {"clients": 4, "distinct": 4})
+    given = Namespace(**vars(GIVEN) | {"clients": 4, "distinct": 4, "words": 2})
     told = asyncio.run(serving.kills(server, given))
     assert told["ok"], told
     assert told["resumed"] > 0
