@@ -346,18 +346,21 @@ async def soak(server: Server, given: argparse.Namespace) -> dict[str, Any]:
         )
     }  # fmt: skip
     grown = [name for name, slope in slopes.items() if slope > (100 if "mb" in name else 10)]
+    thirds = [rows[at * len(rows) // 3 : (at + 1) * len(rows) // 3] for at in range(3)]
     return {
         "done": n_done, "errors": dict(errors), "per_hour": slopes, "last": rows[-1],
+        "thirds_mb": [[round(statistics.median(row[at] for row in third), 1) for third in thirds]
+                      for at in (1, 4)],
         "grown": grown, "ok": not errors and not grown,
     }  # fmt: skip
 
 
 def _weigh(pid: int) -> tuple[float, int, int]:
-    """MB, handles, threads."""
+    """MB, handles, threads. Memory of its own: pages of files come and go as the system likes."""
     process = Path(f"/proc/{pid}")
-    n_pages = int((process / "statm").read_text().split()[1])
+    told = dict(line.split(":") for line in (process / "status").read_text().splitlines())
     count = [sum(1 for _ in (process / name).iterdir()) for name in ("fd", "task")]
-    return n_pages * os.sysconf("SC_PAGE_SIZE") / 1e6, count[0], count[1]
+    return int(told["RssAnon"].split()[0]) * 1024 / 1e6, count[0], count[1]
 
 
 def _slope(x: list[float], y: list[float]) -> float:
