@@ -34,6 +34,7 @@ import httpx
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.chaos import Chaos
+from benchmarks.scales import Scales
 from tests.server.running import Server, serving
 
 WORDS = (
@@ -129,11 +130,13 @@ async def identity(server: Server, given: argparse.Namespace) -> dict[str, Any]:
                     errors["given up"] += 1
 
         begun = time.monotonic()
-        await asyncio.gather(*(listen() for _ in range(given.clients)))
+        async with Scales(server) as scales:
+            await asyncio.gather(*(listen() for _ in range(given.clients)))
         seconds = time.monotonic() - begun
     return {
         "whole": n_whole, "wrong": n_wrong, "errors": dict(errors), "network": dict(chaos.counts),
-        "seconds": round(seconds, 1), "ok": n_wrong == 0 and n_whole == given.requests,
+        "seconds": round(seconds, 1), **scales.told(),
+        "ok": n_wrong == 0 and n_whole == given.requests,
     }  # fmt: skip
 
 
@@ -305,8 +308,7 @@ async def soak(server: Server, given: argparse.Namespace) -> dict[str, Any]:
         distinct(server, given.distinct, given.words),
         time.monotonic() + 60 * given.minutes,
     )
-    errors, rows = Counter[str](), list[tuple[float, ...]]()
-    chance, n_done = random.Random(given.seed), 0
+    errors, chance, n_done = Counter[str](), random.Random(given.seed), 0
 
     async def listen() -> None:
         nonlocal n_done
@@ -326,45 +328,11 @@ async def soak(server: Server, given: argparse.Namespace) -> dict[str, Any]:
             except httpx.HTTPError as error:
                 errors[str(error) or type(error).__name__] += 1
 
-    async def watch() -> None:
-        begun = time.monotonic()
-        while time.monotonic() < until:
-            await asyncio.sleep(min(10, 6 * given.minutes))
-            pids = server.process.pid, server.worker()
-            if all(pids):
-                told = [value for pid in pids for value in _weigh(pid)]
-                rows.append((time.monotonic() - begun, *told))
-
-    async with asking(given.clients) as client:
-        await asyncio.gather(watch(), *(listen() for _ in range(given.clients)))
-    rows = rows[len(rows) // 4 :]
-    slopes = {
-        name: round(_slope([row[0] for row in rows], [row[at] for row in rows]) * 3600, 2)
-        for at, name in enumerate(
-            ("front_mb", "front_handles", "front_threads",
-             "worker_mb", "worker_handles", "worker_threads"), 1,
-        )
-    }  # fmt: skip
-    grown = [name for name, slope in slopes.items() if slope > (100 if "mb" in name else 10)]
-    thirds = [rows[at * len(rows) // 3 : (at + 1) * len(rows) // 3] for at in range(3)]
-    return {
-        "done": n_done, "errors": dict(errors), "per_hour": slopes, "last": rows[-1],
-        "thirds_mb": [[round(statistics.median(row[at] for row in third), 1) for third in thirds]
-                      for at in (1, 4)],
-        "grown": grown, "ok": not errors and not grown,
-    }  # fmt: skip
-
-
-def _weigh(pid: int) -> tuple[float, int, int]:
-    """MB, handles, threads. Memory of its own: pages of files come and go as the system likes."""
-    process = Path(f"/proc/{pid}")
-    told = dict(line.split(":") for line in (process / "status").read_text().splitlines())
-    count = [sum(1 for _ in (process / name).iterdir()) for name in ("fd", "task")]
-    return int(told["RssAnon"].split()[0]) * 1024 / 1e6, count[0], count[1]
-
-
-def _slope(x: list[float], y: list[float]) -> float:
-    return statistics.linear_regression(x, y).slope if len(x) > 2 else 0.0
+    weighing = Scales(server, min(10, 6 * given.minutes))
+    async with asking(given.clients) as client, weighing as scales:
+        await asyncio.gather(*(listen() for _ in range(given.clients)))
+    told = scales.told()
+    return {"done": n_done, "errors": dict(errors), **told, "ok": not errors and not told["grown"]}
 
 
 def main() -> None:

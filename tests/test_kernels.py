@@ -38,5 +38,6 @@ def grown_mb(**environ: str) -> float:
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux tells")
 def test_kernels_of_1600_shapes_are_not_all_kept_unless_asked_for() -> None:
-    assert grown_mb() < 60
-    assert grown_mb(**dict.fromkeys(CAPACITIES, "4000")) > 120
+    every_one = grown_mb(**dict.fromkeys(CAPACITIES, "4000"))
+    assert every_one > 120
+    assert grown_mb() < every_one / 2  # a third of them, by count
