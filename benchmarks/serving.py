@@ -133,8 +133,10 @@ async def identity(server: Server, given: argparse.Namespace) -> dict[str, Any]:
         async with Scales(server) as scales:
             await asyncio.gather(*(listen() for _ in range(given.clients)))
         seconds = time.monotonic() - begun
+    n_sent = n_whole + errors.total() - errors["given up"]
     return {
-        "whole": n_whole, "wrong": n_wrong, "errors": dict(errors), "network": dict(chaos.counts),
+        "sent": n_sent, "whole": n_whole, "wrong": n_wrong, "errors": dict(errors),
+        "network": dict(chaos.counts),
         "seconds": round(seconds, 1), **scales.told(),
         "ok": n_wrong == 0 and n_whole == given.requests,
     }  # fmt: skip

@@ -22,8 +22,6 @@ from tests.tiny import TINY, tiny_text, tiny_voice
 
 pytestmark = pytest.mark.parity
 
-N_STEPS = 200
-N_CASES = 52
 MAX_LOGIT_ERROR = 1e-4
 
 # How to speak, each at a temperature that samples and at one that all but takes the best token.
@@ -55,13 +53,13 @@ class Case:
     options: Options
 
 
-def cases(config: T3Config, n_cases: int) -> list[Case]:
+def cases(config: T3Config, n_cases: int, n_steps: int) -> list[Case]:
     """Texts, voices, seeds and options, all of them different from case to case."""
     ways = itertools.cycle(itertools.product(WAYS[config.is_llama], (0.8, 0.0001)))
     made = []
     for number, (way, temperature) in zip(range(n_cases), ways, strict=False):
         options = dataclasses.replace(
-            Options.of(config.family), temperature=temperature, max_tokens=N_STEPS, **way
+            Options.of(config.family), temperature=temperature, max_tokens=n_steps, **way
         )
         text = tiny_text(number, n_tokens=3 + 7 * (number % 17), family=config.family)
         made.append(Case(text, voice=number % 5, seed=100 + number, options=options))
@@ -78,10 +76,17 @@ class Comparison:
     """One checkpoint that upstream made and spoke with, and our model of the same weights."""
 
     def __init__(
-        self, config: T3Config, run: RunUpstream, work: Path, *, n_steps: int, sharpness: float
+        self,
+        config: T3Config,
+        run: RunUpstream,
+        work: Path,
+        *,
+        n_cases: int = 52,
+        n_steps: int = 200,
+        sharpness: float = 2.0,
     ) -> None:
-        self.config = config
-        self.cases = cases(config, N_CASES)
+        self.config, self.n_steps = config, n_steps
+        self.cases = cases(config, n_cases, n_steps)
         self.voices = [tiny_voice(n, (config.max_prompt, 150, 97, 40, 1)[n]) for n in range(5)]
         for number, voice in enumerate(self.voices):
             save_file({"speaker": voice.speaker, "tokens": voice.tokens}, work / f"voice{number}")
@@ -118,7 +123,7 @@ class Comparison:
             rows = self.their_logits[str(number)]
             theirs = guide(rows, case.options.cfg_weight) if self.config.is_llama else rows[0]
             worst = max(worst, float((ours - theirs).abs().max()))
-        print(f"{self.config.family}: logits of {N_CASES} prompts within {worst:.1e}")
+        print(f"{self.config.family}: logits of {len(self.cases)} prompts within {worst:.1e}")
         assert worst < MAX_LOGIT_ERROR
 
     def tokens(self) -> None:
@@ -134,16 +139,22 @@ class Comparison:
                 pairs = enumerate(zip(ours, self.their_tokens[number], strict=False))
                 at = next((i for i, (a, b) in pairs if a != b), "the end")
                 wrong.append(f"case {number} from {at} on, {case.options}")
-        assert not wrong, f"{len(wrong)} of {N_CASES} cases differ: {wrong}"
-        assert n_tokens > 0.9 * N_STEPS * N_CASES  # random weights may end early now and then
-        print(f"{self.config.family}: {N_CASES} utterances, {n_tokens} tokens, all the same")
+        assert not wrong, f"{len(wrong)} of {len(self.cases)} cases differ: {wrong}"
+        # Random weights may end early now and then.
+        assert n_tokens > 0.9 * self.n_steps * len(self.cases)
+        who = f"{self.config.family}: {len(self.cases)} utterances"
+        print(f"{who}, {n_tokens} tokens, all the same")
 
 
 @pytest.mark.parametrize("family", ["english", "multilingual", "turbo", "nano"])
+@pytest.mark.parametrize(
+    ("n_cases", "n_steps"), [(24, 100), pytest.param(52, 200, marks=pytest.mark.fullsize)]
+)
 def test_scaled_down_models_say_the_same_tokens(
-    family: Family, run_upstream: RunUpstream, tmp_path: Path
+    family: Family, n_cases: int, n_steps: int, run_upstream: RunUpstream, tmp_path: Path
 ) -> None:
-    Comparison(TINY[family], run_upstream, tmp_path, n_steps=N_STEPS, sharpness=2.0).tokens()
+    config = TINY[family]
+    Comparison(config, run_upstream, tmp_path, n_cases=n_cases, n_steps=n_steps).tokens()
 
 
 @pytest.mark.parametrize("family", ["english", "multilingual", "turbo", "nano"])
@@ -167,7 +178,7 @@ def test_the_full_size_multilingual_model_says_the_same_tokens(
     run_upstream: RunUpstream, tmp_path: Path
 ) -> None:
     config = CONFIGS["multilingual"]
-    Comparison(config, run_upstream, tmp_path, n_steps=N_STEPS, sharpness=2.0).tokens()
+    Comparison(config, run_upstream, tmp_path).tokens()
 
 
 @pytest.mark.fullsize
