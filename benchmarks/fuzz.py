@@ -84,10 +84,12 @@ def main() -> None:
     parser.add_argument("--model", required=True, type=Path, help="a folder of its files")
     parser.add_argument("--examples", type=int, default=20, help="for each route and schema")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--decoder", help="of the server; meanflow takes 2 steps instead of 10")
     given = parser.parse_args()
+    flags = ["--log-level", "warning"] + (["--decoder", given.decoder] if given.decoder else [])
     with (
         tempfile.TemporaryDirectory() as home,
-        serving(given.model, Path(home), {}, "--log-level", "warning") as server,
+        serving(given.model, Path(home), {}, *flags) as server,
     ):
         plain = httpx.get(f"{server.url}/openapi.json").json()
         told = {}

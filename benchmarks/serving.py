@@ -346,6 +346,7 @@ def main() -> None:
     parser.add_argument("--distinct", type=int, default=64)
     parser.add_argument("--words", type=int, default=4, help="of a text, beside its number")
     parser.add_argument("--max-tokens", type=int, help="cut what is spoken: more requests an hour")
+    parser.add_argument("--decoder", help="of the server; meanflow takes 2 steps instead of 10")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--minutes", type=float, default=60)
@@ -353,13 +354,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--leak", action="store_true", help="plant a leak in both processes")
     given = parser.parse_args()
-    flags = ("--log-level", "warning", "--max-requests")
     most = str(given.clients) if given.what == "identity" else "8"
+    flags = ["--log-level", "warning", "--max-requests", most]
+    flags += ["--decoder", given.decoder] if given.decoder else []
     faults = {"PYTHONPATH": str(Path(__file__).parent / "leak")} if given.leak else {}
     options = {"max_tokens": given.max_tokens} if given.max_tokens else {}
     with (
         tempfile.TemporaryDirectory() as home,
-        serving(given.model, Path(home), options, *flags, most, **faults) as server,
+        serving(given.model, Path(home), options, *flags, **faults) as server,
     ):
         told = asyncio.run(globals()[given.what](server, given))
         print(json.dumps({"what": given.what, **told}), flush=True)
