@@ -20,7 +20,7 @@ def held_mb():
 torch.set_num_threads(1)
 weight = torch.randn(80, 80, 3)
 with torch.inference_mode():
-    for n in range(40, 1660):
+    for n in range(40, 3040):
         torch.nn.functional.conv1d(torch.randn(1, 80, n), weight)
         if n == 60:
             before = held_mb()
@@ -37,7 +37,7 @@ def grown_mb(**environ: str) -> float:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux tells")
-def test_kernels_of_1600_shapes_are_not_all_kept_unless_asked_for() -> None:
+def test_kernels_of_3000_shapes_are_not_all_kept_unless_asked_for() -> None:
     every_one = grown_mb(**dict.fromkeys(CAPACITIES, "4000"))
     assert every_one > 120
-    assert grown_mb() < every_one / 2  # a third of them, by count
+    assert grown_mb() < every_one / 2  # a third of them at most, by count

@@ -36,6 +36,7 @@ from nightingale.core import (
 )
 from nightingale.errors import SpeechError
 from nightingale.flow.window import Passage
+from nightingale.nn import tiles
 from nightingale.nn.noise import lineage
 from nightingale.nn.shelf import Shelf
 from nightingale.settings import Settings
@@ -50,9 +51,9 @@ from nightingale.voice.clone import clone
 from nightingale.voice.examine import Report, examine
 
 # torch's libraries keep a kernel for every shape that they met, 1,024 of each kind unless told
-# otherwise: half a gigabyte after an hour of speech. These are enough, and cost no time. Without
-# matrix tiles some 400 shapes are met in fp32: with fewer kept, they would be made all the time.
-os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "512")
+# otherwise: half a gigabyte after an hour of speech on tiles. Without tiles a kernel is small, but
+# some 700 are met, and making them again and again costs time and frays the memory.
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "512" if tiles.are_here() else "1024")
 os.environ.setdefault("LRU_CACHE_CAPACITY", "128")
 
 Progress = Callable[[int], None]  # how many speech tokens there are so far
