@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ class Scales:
 
     async def __aexit__(self, *_: object) -> None:
         self._watching.cancel()
-        await asyncio.wait([self._watching])
+        with suppress(asyncio.CancelledError):
+            await self._watching
 
     async def _watch(self) -> None:
         begun = time.monotonic()

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from argparse import Namespace
+from pathlib import Path
 
 import pytest
 
 from benchmarks import serving
+from tests.server import running
+from tests.server.conftest import Subject
 from tests.server.running import Server
 
 GIVEN = Namespace(clients=16, requests=48, distinct=12, words=0, seed=1, kills=2)
+BRIEF = Namespace(clients=2, distinct=2, words=0, seed=1, minutes=0.2)  # handles tell so soon
 
 
 def test_a_bad_network_makes_no_wrong_answer_look_whole(server: Server) -> None:
@@ -33,3 +37,16 @@ def test_killed_again_and_again_no_stream_is_lost(server: Server) -> None:
     told = asyncio.run(serving.kills(server, given))
     assert told["ok"], told
     assert told["resumed"] > 0
+
+
+def test_a_soak_holds_no_more_handles(server: Server) -> None:
+    told = asyncio.run(serving.soak(server, BRIEF))
+    assert told["done"] > 0 and not told["errors"]
+    assert "worker_handles" not in told["grown"], told
+
+
+def test_a_leak_is_seen(subject: Subject, tmp_path: Path) -> None:
+    leak = str(Path(serving.__file__).parent / "leak")
+    with running.serving(subject.folder, tmp_path, subject.options, PYTHONPATH=leak) as server:
+        told = asyncio.run(serving.soak(server, BRIEF))
+    assert {"front_handles", "worker_handles"} <= set(told["grown"]), told
