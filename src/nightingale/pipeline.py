@@ -51,8 +51,8 @@ from nightingale.voice.clone import clone
 from nightingale.voice.examine import Report, examine
 
 # torch's libraries keep a kernel for every shape that they met, 1,024 of each kind unless told
-# otherwise: half a gigabyte after an hour of speech on tiles. Without tiles a kernel is small, but
-# more than 512 are met, and making them again costs time and frays the memory.
+# otherwise: half a gigabyte after an hour of speech on tiles. Without tiles more than 512 are met;
+# to keep them all took no more memory there, and to make them again costs time.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "512" if tiles.are_here() else "1024")
 os.environ.setdefault("LRU_CACHE_CAPACITY", "128")
 
