@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from nightingale.audio.audible import FirstAudible
 from nightingale.core import (
     FRAMES_PER_TOKEN,
     SAMPLES_PER_SECOND,
@@ -35,7 +36,6 @@ from nightingale.pipeline import Nightingale
 from nightingale.stream import cut
 
 TEXT = "The quick brown fox jumps over the lazy dog, and then the two of them share a meal."
-AUDIBLE = 0.01  # of full scale: 40 dB below the loudest
 BUFFER_MS = 200  # that a listener waits for before playing
 STAGES = ("t3", "flow", "vocoder")
 
@@ -164,14 +164,11 @@ def speak(engine: Nightingale, text: str, voice: Voice | None, n_tokens: int) ->
 
 def first_audible_ms(chunks: Sequence[tuple[NDArray[np.float32], float]]) -> float:
     """When the first sample that can be heard is played, if playing starts with the first one."""
-    played_ms = chunks[0][1]
+    listener = FirstAudible()
     for samples, at_ms in chunks:
-        heard = np.abs(samples) > AUDIBLE
-        silent = int(heard.argmax()) if heard.any() else len(samples)
-        played_ms = max(played_ms, at_ms) + 1e3 * silent / SAMPLES_PER_SECOND
-        if heard.any():
-            break
-    return played_ms
+        listener.note(samples, at_ms / 1e3)
+    seconds = listener.at_s if listener.at_s is not None else listener.played_s
+    return 1e3 * seconds
 
 
 def gaps(arrivals: Sequence[tuple[float, float]], buffer_ms: float) -> int:
