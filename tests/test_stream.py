@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +13,13 @@ import pytest
 from numpy.typing import NDArray
 
 from nightingale import pipeline
+from nightingale.audio.audible import first_audible
+from nightingale.audio.pauses import PartJoiner
 from nightingale.core import PLANS, SAMPLES_PER_TOKEN, Plan
+from nightingale.errors import OptionError
 from nightingale.nn.noise import lineage
 from nightingale.pipeline import Nightingale
-from nightingale.speech import Speech
+from nightingale.speech import Checkpoint, Speech
 from nightingale.stream import N_AHEAD, Cut, cut
 from nightingale.t3.guard import Guard
 from tests.tiny_release import make_release
@@ -200,7 +205,10 @@ def test_text_may_come_in_pieces(engine: Nightingale) -> None:
     alone = [
         engine.say(part, max_tokens=20, seed=lineage(0, n)).samples for n, part in enumerate(parts)
     ]
-    assert np.array_equal(once, np.concatenate(alone))
+    joiner = PartJoiner(150 * 24)
+    joined = [joiner.start_part(0), joiner.feed(alone[0])]
+    joined += [joiner.start_part(350 * 24), joiner.feed(alone[1]), joiner.finish()]
+    assert np.array_equal(once, np.concatenate(joined))
 
 
 def test_a_long_text_is_spoken_part_by_part(engine: Nightingale) -> None:
@@ -208,8 +216,62 @@ def test_a_long_text_is_spoken_part_by_part(engine: Nightingale) -> None:
     speech = engine.stream(5 * sentence, max_tokens=12, guard=False)
     samples = heard(speech)
     assert len(speech.tokens) == 24
-    assert len(samples) == 2 * 11 * SAMPLES_PER_TOKEN
-    assert not np.array_equal(samples[: len(samples) // 2], samples[len(samples) // 2 :])
+    assert len(samples) > 2 * 10 * SAMPLES_PER_TOKEN
+    assert not np.array_equal(samples[: len(samples) // 2], samples[-(len(samples) // 2) :])
+
+
+TWO = "It is late, so let us go home now.\n\nGood night to all of you."
+
+
+def test_an_utterance_goes_on_from_a_checkpoint_to_the_bit(engine: Nightingale) -> None:
+    whole, first = engine.stream(TWO, max_tokens=20), engine.stream(TWO, max_tokens=20)
+    samples, begun = heard(whole), []
+    while first.checkpoint is None:
+        begun += [chunk.samples for chunk in (first.step(),) if chunk]
+    at = Checkpoint.from_json(json.loads(json.dumps(first.checkpoint.to_json())))
+    assert at.n_parts == 1
+    assert at.joined.n_samples == sum(map(len, begun)) - len(begun[-1])
+    rest = engine.stream(TWO, max_tokens=20, resume=at)
+    assert np.array_equal(np.concatenate([*begun[:-1], heard(rest)]), samples)
+    assert rest.n_samples == whole.n_samples == len(samples)
+    made: list[int] = []
+    heard(engine.stream(TWO, max_tokens=20, resume=at, progress=made.append))
+    assert len(made) == 20  # of the second part alone
+
+
+def test_pauses_are_options_of_the_request(engine: Nightingale) -> None:
+    usual, longer = (
+        engine.say(TWO, max_tokens=20, paragraph_pause_ms=ms).samples for ms in (800, 1100)
+    )
+    assert len(longer) - len(usual) == 300 * 24
+    with pytest.raises(OptionError, match="paragraph_pause_ms"):
+        engine.stream(TWO, paragraph_pause_ms=-1)
+
+
+def test_the_start_of_a_live_plan_is_trimmed_and_words_follow_it(releases: Path) -> None:
+    """By as much as the sound is shorter, words are earlier."""
+    trimming = replace(LIVE, trims_silence=True)
+    whole, short = (
+        load(releases, "multilingual-hi", plan).stream(TEXT, max_tokens=N_TOKENS)
+        for plan in (LIVE, trimming)
+    )
+    n_cut = len(heard(whole)) - len(heard(short))
+    assert n_cut > 0
+    assert first_audible(
+        heard(load(releases, "multilingual-hi", trimming).stream(TEXT, max_tokens=9))
+    )
+    for before, after in zip(whole.words, short.words, strict=True):
+        assert after.end_s == pytest.approx(max(0.0, before.end_s - n_cut / 24_000), abs=1e-6)
+
+
+@pytest.mark.parametrize("plan", ["reference", "live"])
+def test_an_utterance_opens_and_closes_in_silence(releases: Path, plan: str) -> None:
+    chosen = PLANS["reference"] if plan == "reference" else LIVE
+    for name in ("multilingual-hi", "nano"):
+        samples = load(releases, name, chosen, watermark=False).say(TEXT, max_tokens=9).samples
+        assert abs(samples[0]) < 1e-3
+        assert abs(samples[-1]) < 1e-3
+        assert np.abs(samples[-960:-480]).max() > 1e-3  # or there was nothing to fade
 
 
 def test_what_was_not_said_is_tried_again_and_then_reported(
@@ -234,7 +296,8 @@ def test_what_was_not_said_is_tried_again_and_then_reported(
     monkeypatch.setattr(pipeline, "Guard", Strict)
     monkeypatch.setattr(engine.parts.tokenizer, "encode", noted)
     speech = engine.stream("It is late.", max_tokens=40)
-    assert len(heard(speech)) == 3 * 10 * SAMPLES_PER_TOKEN
+    assert len(heard(speech)) > 0
+    assert len(speech.tokens) == 3 * 11
     assert asked == ["It is late.", "late.", "late."]
     assert speech.unsaid == ["late."]
     assert not speech.is_complete

@@ -143,7 +143,7 @@ def nasty(
     def speak(seed: int, text: str) -> Sound:
         nonlocal n_told
         if teacher:
-            parts = [heart.speak(heart.phonemes(part)) for part in split(text, SINGLE)]
+            parts = [heart.speak(heart.phonemes(part.text)) for part in split(text, SINGLE)]
             return np.concatenate(parts)
         audio = engine.say(text, seed=seed, guard=guard)
         n_told += not audio.is_complete

@@ -50,7 +50,13 @@ class Options:
     top_p: float = 1.0
     top_k: int = 0  # 0: off; Turbo and Nano
 
-    # luck and bounds
+    # silence between parts of a text, from the last audible sample to the next
+    sentence_pause_ms: int = 350
+    item_pause_ms: int = 450  # of a list; or a short line of its own
+    paragraph_pause_ms: int = 800
+    heading_pause_ms: int = 1000
+
+    # seed and bounds
     seed: int = 0
     max_tokens: int = 1000  # 40 seconds of speech
 
@@ -69,6 +75,8 @@ class Options:
         self._check("min_p", 0.0, 1.0)
         self._check("top_p", 0.0, 1.0)
         self._check("top_k", 0, 100_000)
+        for name in ("sentence", "item", "paragraph", "heading"):
+            self._check(f"{name}_pause_ms", 0, 10_000)
         self._check("seed", 0, 2**63 - 1)
         self._check("max_tokens", 1, 4096)
 
@@ -89,6 +97,7 @@ class Plan:
     recording: Literal["rendered", "remembered"] = "rendered"  # a voice's: each time, or once
     grid: tuple[int, ...] = ()  # tokens of each window, the last for all that follow; none: whole
     n_held: int = 10  # mel frames that the vocoder holds back between windows
+    trims_silence: bool = False  # at the beginning: somebody is waiting for the first word
 
     @classmethod
     def named(cls, name: str) -> Plan:
@@ -103,8 +112,8 @@ PLANS = {
     "reference": Plan(),
     "balanced": Plan("balanced", t3="int8", flow="bf16", vocoder="bf16"),
     "fast": Plan("fast", t3="int4", flow="bf16", vocoder="bf16", recording="remembered"),
-    "live": Plan("live", "int8", "bf16", "bf16", "remembered", GRID),
-    "live-fast": Plan("live-fast", "int4", "bf16", "bf16", "remembered", GRID),
+    "live": Plan("live", "int8", "bf16", "bf16", "remembered", GRID, trims_silence=True),
+    "live-fast": Plan("live-fast", "int4", "bf16", "bf16", "remembered", GRID, trims_silence=True),
 }
 
 

@@ -22,6 +22,7 @@ from torch import Tensor
 from nightingale.assembly import REFERENCE, Parts, assemble, load_encoders
 from nightingale.audio.clip import Audio
 from nightingale.audio.files import read
+from nightingale.audio.pauses import PartJoiner
 from nightingale.core import (
     END_OF_SPEECH,
     N_SPEECH_CODES,
@@ -40,13 +41,14 @@ from nightingale.nn import tiles
 from nightingale.nn.noise import lineage
 from nightingale.nn.shelf import Shelf
 from nightingale.settings import Settings
-from nightingale.speech import Speech
+from nightingale.speech import Checkpoint, Speech
 from nightingale.stream import Cut, WaveDecoder, WaveState, cut
 from nightingale.t3.guard import Guard
 from nightingale.t3.prefix import Prefixes
-from nightingale.text.split import EAGER, SINGLE, WHOLE, gather, split
+from nightingale.text.split import EAGER, SINGLE, WHOLE, TextPart, gather, split
+from nightingale.text.structure import Break
 from nightingale.text.words import rest, spans
-from nightingale.vocoder.model import fade_in
+from nightingale.vocoder.model import fade_in, fade_out
 from nightingale.voice.clone import clone
 from nightingale.voice.examine import Report, examine
 
@@ -62,6 +64,22 @@ _MAX_PASSAGES = 2**31  # bytes of recordings that were rendered
 _MAX_ATTEMPTS = 2  # more, to say what was not said
 _RETRIES = 2**40  # their seeds are far from those of later parts
 _SILENCE = [4299] * 3  # tokens that sound like nothing: Turbo and Nano end with them
+_CLAUSE_PAUSE_MS = 150  # inside a sentence that is too long for one part
+
+
+def _pauses_ms(options: Options) -> dict[Break, int]:
+    return {
+        Break.NONE: 0,
+        Break.CLAUSE: min(_CLAUSE_PAUSE_MS, options.sentence_pause_ms),
+        Break.SENTENCE: options.sentence_pause_ms,
+        Break.ITEM: options.item_pause_ms,
+        Break.PARAGRAPH: options.paragraph_pause_ms,
+        Break.HEADING: options.heading_pause_ms,
+    }
+
+
+def _n_samples(ms: int) -> int:
+    return ms * SAMPLES_PER_SECOND // 1000
 
 
 class Nightingale:
@@ -114,48 +132,75 @@ class Nightingale:
         voice: Voice | None = None,
         *,
         progress: Progress = lambda _n_tokens: None,
+        resume: Checkpoint | None = None,
         **options: Any,
     ) -> Speech:
         """Speak a text, or one that is still being written, and hand out sound as it is made.
 
         `options` are fields of `Options`; else the model's own hold. How soon there is sound is
-        the plan's choice: without a grid of windows, each part of the text comes at once.
+        the plan's choice: without a grid of windows, each part of the text comes at once. With a
+        checkpoint of the same request, `resume` gives what would have come behind it.
         """
         wanted, speech = replace(self.defaults, **options), Speech()
         whole, coming = (SINGLE, SINGLE) if self._knows_sentences else (WHOLE, EAGER)
         parts = split(text, whole) if isinstance(text, str) else gather(text, coming)
-        speech.steps = self._speak(parts, voice or self.parts.voice, wanted, progress, speech)
+        speech.steps = self._speak(
+            parts, voice or self.parts.voice, wanted, progress, speech, resume
+        )
         return speech
 
     def _speak(
         self,
-        parts: Iterable[str | None],
+        parts: Iterable[TextPart | None],
         voice: Voice,
         options: Options,
         progress: Progress,
         speech: Speech,
+        resume: Checkpoint | None,
     ) -> Iterator[AudioChunk | None]:
-        number = -1
+        joiner = PartJoiner(
+            min(_n_samples(ms) for kind, ms in _pauses_ms(options).items() if kind),
+            trims_start=self.parts.plan.trims_silence,
+            state=resume.joined if resume else None,
+        )
+        number, speech.n_samples = -1, joiner.n_samples
         for part in parts:
             if speech.is_cancelled:
                 return
             if part is None:  # nothing has come yet
                 yield None
                 continue
-            number, text = number + 1, part
+            number, text, before = number + 1, part.text, part.before
+            if resume is not None and number < resume.n_parts:
+                continue
             for attempt in range(1 + _MAX_ATTEMPTS):
                 seed = lineage(lineage(options.seed, number), attempt and _RETRIES + attempt)
                 wanted = replace(options, seed=seed)
-                yield from self._speak_part(text, voice, wanted, progress, speech)
-                text, speech.left = speech.left, ""
+                pause = joiner.start_part(_n_samples(_pauses_ms(options)[before]))
+                if len(pause):
+                    yield AudioChunk(pause)
+                yield from self._speak_part(text, voice, wanted, progress, speech, joiner)
+                text, speech.left, before = speech.left, "", Break.CLAUSE
                 if not text:
                     break
+            if speech.is_cancelled:
+                return
             if text:
                 speech.unsaid.append(text)
                 speech.is_complete = False
+            speech.checkpoint = Checkpoint(number + 1, joiner.state)
+        rest = joiner.finish()
+        if len(rest):
+            yield AudioChunk(rest)
 
     def _speak_part(
-        self, text: str, voice: Voice, options: Options, progress: Progress, speech: Speech
+        self,
+        text: str,
+        voice: Voice,
+        options: Options,
+        progress: Progress,
+        speech: Speech,
+        joiner: PartJoiner,
     ) -> Iterator[AudioChunk | None]:
         speech.clock.restart()
         tokens = self._tokens(text, voice, options, speech)
@@ -168,7 +213,10 @@ class Nightingale:
                     samples, state = self._sound(window, state, voice.flow, options.seed, speech)
             if speech.is_cancelled:
                 return
-            yield AudioChunk(samples) if samples is not None and len(samples) else None
+            ready = samples if samples is None else joiner.feed(samples)
+            if joiner.is_settled:
+                speech.settle_part(joiner.part_start)
+            yield AudioChunk(ready) if ready is not None and len(ready) else None
             speech.clock.restart()
 
     def _tokens(self, text: str, voice: Voice, options: Options, speech: Speech) -> Iterator[int]:
@@ -236,6 +284,7 @@ class Nightingale:
         mel = self._mel(codes, prompt, seed)  # (80, M)
         speech.clock.lap("mel_ms")
         samples = self._trim(fade_in(self.parts.vocoder.vocode(mel, seed)), len(codes))
+        samples = fade_out(samples)
         sound: NDArray[np.float32] = samples.cpu().numpy()
         speech.clock.lap("samples_ms")
         if self.parts.watermarker is not None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from nightingale.audio.pauses import JoinState
 from nightingale.core import SAMPLES_PER_SECOND, TOKENS_PER_SECOND, AudioChunk, Timings, Word
 from nightingale.text.words import Span
 
@@ -17,6 +19,7 @@ class Part:
     spans: list[Span]
     places: Sequence[int]  # grows while it is spoken
     start_s: float
+    is_settled: bool = False  # `start_s` is exact
 
     def words(self) -> Iterator[Word]:
         """Those that have begun; the last one ends where speech has come to."""
@@ -27,7 +30,23 @@ class Part:
         known = [at for at in begun if at is not None]
         ends = [*known[1:], len(self.places)]
         for span, start, end in zip(self.spans, known, ends, strict=False):
-            yield Word(span.text, *(self.start_s + at / TOKENS_PER_SECOND for at in (start, end)))
+            times = (self.start_s + at / TOKENS_PER_SECOND for at in (start, end))
+            yield Word(span.text, *(max(0.0, time) for time in times))
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Between two parts of a text: enough to go on with the next one, elsewhere or later."""
+
+    n_parts: int  # that are spoken
+    joined: JoinState
+
+    def to_json(self) -> dict[str, Any]:
+        return {"n_parts": self.n_parts, **self.joined.to_json()}
+
+    @classmethod
+    def from_json(cls, stored: dict[str, Any]) -> Checkpoint:
+        return cls(int(stored["n_parts"]), JoinState.from_json(stored))
 
 
 class Speech:
@@ -46,6 +65,7 @@ class Speech:
         self.is_cancelled = False
         self.parts: list[Part] = []
         self.n_samples = 0  # that were handed out
+        self.checkpoint: Checkpoint | None = None  # behind the last part that is spoken
         self.clock = Clock()
 
     def __iter__(self) -> Iterator[AudioChunk]:
@@ -76,8 +96,14 @@ class Speech:
         return next((word for word in reversed(self.words) if word.start_s <= seconds), None)
 
     def open_part(self, spans: list[Span], places: Sequence[int]) -> None:
-        """A new part of the text begins where the sound has come to."""
+        """A new part of the text begins where the sound has come to, or a little later."""
         self.parts.append(Part(spans, places, self.n_samples / SAMPLES_PER_SECOND))
+
+    def settle_part(self, start: int) -> None:
+        """Its first sample would be this one, had no silence been cut off."""
+        if self.parts and not self.parts[-1].is_settled:
+            self.parts[-1].start_s = start / SAMPLES_PER_SECOND
+            self.parts[-1].is_settled = True
 
     def cancel(self) -> None:
         """Stop after the step that is being computed; no chunk comes any more."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nightingale.text.inlet import Inlet
-from nightingale.text.split import CUT, gather, split
+from nightingale.text.split import CUT, TextPart, gather, split
 
 
 def test_pieces_come_in_order_and_gaps_are_told() -> None:
@@ -42,10 +42,7 @@ def test_parts_are_the_same_however_the_text_came() -> None:
 
 
 def test_a_form_feed_cuts_at_once_and_the_next_part_may_be_short_again() -> None:
-    assert list(gather(["He said" + CUT + "Sure. And that was it."])) == [
-        "He said",
-        "Sure.",
-        "And that was it.",
-    ]
-    assert list(gather([CUT + " " + CUT + "Yes" + CUT])) == ["Yes"]
-    assert split("One" + CUT + "two") == ["One", "two"]
+    said = gather(["He said" + CUT + "Sure. And that was it."])
+    assert [part.text for part in said if part] == ["He said", "Sure.", "And that was it."]
+    assert list(gather([CUT + " " + CUT + "Yes" + CUT])) == [TextPart("Yes")]
+    assert [part.text for part in split("One" + CUT + "two")] == ["One", "two"]

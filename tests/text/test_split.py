@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
 
-from nightingale.text.split import SINGLE, WHOLE, gather, split
+from nightingale.text import split as splitting
+from nightingale.text.split import EAGER, SINGLE, WHOLE, Manner, TextPart
+from nightingale.text.structure import Break
 
 STORY = (
     'Dr. Miller came in at 3.5 past nothing, which surprised us. "Is it you?" she asked! '
@@ -15,6 +19,35 @@ STORY = (
     "seems to find its end went on and on about the weather and the state of the roads in May, "
     "and about the price of apples, until the last of the listeners had left. Then it rained."
 )
+
+BOOK = """THE LIGHTHOUSE
+By Nobody
+
+Chapter 1
+The Letter
+
+Nobody in the village knew who had lit the lamp,
+and nobody asked. It burned.
+
+* * *
+
+## What to bring
+- milk
+* bread, and
+  butter
+1. One of these.
+2) Two of those.
+
+The U.K. signed at 5 p.m. today. Good.
+"""
+
+
+def split(text: str, manner: Manner = WHOLE) -> list[str]:
+    return [part.text for part in splitting.split(text, manner)]
+
+
+def gather(pieces: Iterable[str], manner: Manner = EAGER) -> Iterator[str | None]:
+    return (None if part is None else part.text for part in splitting.gather(pieces, manner))
 
 
 def handed(text: str, seed: int) -> Iterator[str]:
@@ -46,8 +79,10 @@ def test_a_model_that_knows_single_sentences_gets_one_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_it_does_not_matter_how_the_words_come(seed: int) -> None:
-    assert list(gather(handed(STORY, seed))) == list(gather([STORY]))
+@pytest.mark.parametrize("text", [STORY, BOOK])
+def test_it_does_not_matter_how_the_words_come(seed: int, text: str) -> None:
+    whole = list(splitting.gather([text]))
+    assert list(splitting.gather(handed(text, seed))) == whole
 
 
 def test_nothing_is_lost_and_the_first_part_comes_soon() -> None:
@@ -94,3 +129,87 @@ def test_what_cannot_be_spoken_is_not_a_part_of_its_own() -> None:
     ]
     assert list(gather(["...", "  "])) == []
     assert split("...") == ["..."]
+
+
+def test_the_layout_of_a_text_decides_its_pauses() -> None:
+    assert splitting.split(BOOK, SINGLE) == [
+        TextPart("THE LIGHTHOUSE", Break.NONE),
+        TextPart("By Nobody", Break.ITEM),
+        TextPart("Chapter 1", Break.HEADING),
+        TextPart("The Letter", Break.ITEM),
+        TextPart(
+            "Nobody in the village knew who had lit the lamp, and nobody asked.", Break.HEADING
+        ),
+        TextPart("It burned.", Break.SENTENCE),
+        TextPart("What to bring", Break.HEADING),
+        TextPart("milk", Break.HEADING),
+        TextPart("bread, and butter", Break.ITEM),
+        TextPart("1. One of these.", Break.ITEM),
+        TextPart("2) Two of those.", Break.ITEM),
+        TextPart("The U.K. signed at 5 p.m. today.", Break.PARAGRAPH),
+        TextPart("Good.", Break.SENTENCE),
+    ]
+
+
+def test_paragraphs_are_parts_even_where_sentences_stay_together() -> None:
+    said = "One. Two.\n\nThree.\nFour.\r\n\r\nFive."
+    assert splitting.split(said) == [
+        TextPart("One. Two.", Break.NONE),
+        TextPart("Three. Four.", Break.PARAGRAPH),
+        TextPart("Five.", Break.PARAGRAPH),
+    ]
+
+
+def test_a_rule_before_the_first_word_is_no_pause() -> None:
+    assert splitting.split("---\n\nGo.") == [TextPart("Go.", Break.NONE)]
+
+
+@pytest.mark.parametrize("text", ["2024 was long.", "-5 degrees", "#1 of all", "12", "- ", "3.5 l"])
+def test_what_only_looks_like_a_mark_is_kept(text: str) -> None:
+    kept = text.strip() if any(map(str.isalnum, text)) else text
+    assert split(text) == [kept]
+
+
+KINDS = {
+    "quotes": '"',
+    "full stops": ". ",
+    "prose": STORY,
+    "book": BOOK,
+    "words": "word ",
+    "letters": "x",
+    "newlines": "\n",
+    "marks": "1. ",
+    "hashes": "#",
+    "stops and quotes": '."',
+    "han": "你好。」",
+    "digits": "12345",
+    "form feeds": "a\f",
+    "spaces": " ",
+    "bullets": "- \n",
+    "initials": "U.S.A.",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("manner", [SINGLE, WHOLE])
+def test_splitting_takes_time_in_proportion_to_the_text(kind: str, manner: Manner) -> None:
+    """Steps of the interpreter are counted, not seconds: a busy machine changes nothing."""
+
+    def steps(n_characters: int) -> int:
+        text = (KINDS[kind] * n_characters)[:n_characters]
+        n_steps = 0
+
+        def count(_frame: object, _event: str, _argument: object) -> Any:
+            nonlocal n_steps
+            n_steps += 1
+            return count
+
+        before = sys.gettrace()
+        sys.settrace(count)
+        try:
+            splitting.split(text, manner)
+        finally:
+            sys.settrace(before)
+        return n_steps
+
+    assert steps(1600) < 2.5 * steps(800)

@@ -39,6 +39,10 @@ class Sampling(BaseModel):
     top_p: float | None = None
     top_k: int | None = None
     max_tokens: int | None = None
+    sentence_pause_ms: int | None = None
+    item_pause_ms: int | None = None
+    paragraph_pause_ms: int | None = None
+    heading_pause_ms: int | None = None
 
     def options(self) -> dict[str, Any]:
         """Those that were given."""

@@ -238,6 +238,8 @@ class Telling:
         for number in range(self._n_parts, len(parts)):
             words = list(parts[number].words())
             is_past = is_over or number + 1 < len(parts)
+            if not is_past and not parts[number].is_settled:
+                break  # when its words are said is not known yet
             known = words if is_past else words[:-1]
             fresh += known[self._n_words :]
             self._n_words = len(known)

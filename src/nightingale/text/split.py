@@ -1,8 +1,8 @@
-"""Where a text may be cut: into parts that are spoken one after the other.
+"""Where a text may be cut: into parts that are spoken one after the other, with pauses between.
 
 Text may arrive in pieces, as a language model makes it. Where it is cut depends on the characters
-alone and never on how they were handed over; a form feed cuts in any case. Knows nothing of tokens
-and languages.
+alone and never on how they were handed over; a form feed cuts in any case, and so does the layout
+(`structure`). Takes time in proportion to the text. Knows nothing of tokens and languages.
 """
 
 from __future__ import annotations
@@ -10,12 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from nightingale.text.structure import Break, read_breaks
+
 _SENTENCE = frozenset(".!?…。！？؟।")
 _CLAUSE = frozenset(",;:—–、，；：،؛")
 _WIDE = frozenset("。！？、，；：")  # no space follows these
 _CLOSING = frozenset("\"')]}»”’」』）")
 CUT = "\f"  # whoever writes it wants to hear what stands before it, whole sentence or not
-_ABBREVIATION = 3  # letters before a full stop: Dr., Mrs., St.
+_MAX_ABBREVIATION = 3  # letters before a full stop: Dr., Mrs., St.
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """What is spoken at once, and what stands between it and the part before."""
+
+    text: str
+    before: Break = Break.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,72 +43,109 @@ FIRST = Manner(sentence=2, clause=20)  # and somebody waits for the first word
 SINGLE = Manner(sentence=12, clause=150, limit=200)  # for a model that knows only single sentences
 
 
-def split(text: str, manner: Manner = WHOLE) -> list[str]:
-    """A text that is known: if WHOLE, as it is if it is short."""
-    return [part for part in _cut((text,), manner, manner) if part] or [text]
+def split(text: str, manner: Manner = WHOLE) -> list[TextPart]:
+    """A text that is known: if WHOLE, each paragraph as it is if it is short."""
+    parts = [part for part in _Splitter(manner, manner).split((text,)) if part]
+    return parts or [TextPart(text)]
 
 
-def gather(pieces: Iterable[str], manner: Manner = EAGER) -> Iterator[str | None]:
+def gather(pieces: Iterable[str], manner: Manner = EAGER) -> Iterator[TextPart | None]:
     """A text that is still being made: each part as soon as its end is known.
 
     An empty piece says that nothing has come yet, and is handed on as None.
     """
-    return _cut(pieces, FIRST, manner)
+    return _Splitter(FIRST, manner).split(pieces)
 
 
-def _cut(pieces: Iterable[str], first: Manner, later: Manner) -> Iterator[str | None]:
-    manner, held = first, ""
-    for character in (c for piece in pieces for c in piece or ("",)):
-        if not character:
-            yield None
-            continue
-        held += character
-        at = len(held) if character == CUT else _end(held, manner)
-        if at and _is_speakable(held[:at]):
-            yield held[:at].strip()
-            manner, held = first if character == CUT else later, held[at:].lstrip()
-    if _is_speakable(held):
-        yield held.strip()
+class _Splitter:
+    """The characters of the part that is being read, and where in it somebody would stop."""
 
+    def __init__(self, first: Manner, later: Manner) -> None:
+        self._first, self._later = first, later
+        self._manner = first
+        self._before = Break.NONE  # stands before the part that is being read
+        self._has_begun = False  # there was a part before it
+        self._open()
 
-def _end(held: str, manner: Manner) -> int:
-    """Where a part ends, now that its last character has come; 0: nowhere yet."""
-    n = len(held)
-    if manner is WHOLE and n <= manner.limit:
-        return 0  # it may be short enough as it is
-    if manner is not WHOLE and (kind := _stop_before(held, n - 1)):
-        least = manner.sentence if kind == "sentence" else manner.clause
-        if n - 1 >= least:
-            return n - 1
-    if n <= manner.limit:
-        return 0
-    for kind, least in (("sentence", manner.sentence // 2), ("clause", manner.clause // 2)):
-        for at in range(manner.limit, least, -1):
-            if _stop_before(held, at) == kind:
-                return at
-    return held.rfind(" ", 1, manner.limit + 1) + 1 or manner.limit
+    def _open(self) -> None:
+        self._held = ""
+        self._stops: list[Break | None] = []  # the kind of stop that ends right before each place
+        self._pending: Break | None = None  # what the last mark is, if this is its end
+        self._is_wide = False  # and no space need follow it
+        self._word_at = 0  # where the last word begins
 
+    def split(self, pieces: Iterable[str]) -> Iterator[TextPart | None]:
+        for item in read_breaks(c for piece in pieces for c in piece or ("",)):
+            if isinstance(item, Break):
+                yield from self._end_block(item)
+            elif not item:
+                yield None
+            elif item == CUT:
+                yield from self._cut(len(self._held), Break.SENTENCE)
+                self._manner = self._first
+            elif self._held or not item.isspace():
+                self._read(item)
+                if at := self._end():
+                    yield from self._cut(at, self._stops[at] or Break.CLAUSE)
+        yield from self._cut(len(self._held), Break.SENTENCE)
 
-def _stop_before(held: str, at: int) -> str | None:
-    """Which kind of stop, if any, ends right before position `at`."""
-    end = at
-    while end > 0 and held[end - 1] in _CLOSING:
-        end -= 1
-    if end == 0:
-        return None
-    mark, is_apart = held[end - 1], held[at].isspace()
-    if not is_apart and mark not in _WIDE:
-        return None
-    if mark in _CLAUSE:
-        return "clause"
-    if mark not in _SENTENCE or (mark == "." and _is_abbreviation(held[: end - 1])):
-        return None
-    return "sentence"
+    def _end_block(self, found: Break) -> Iterator[TextPart]:
+        is_rule = bool(self._held) and not _is_speakable(self._held)  # such as * * *
+        yield from self._cut(len(self._held), Break.HEADING if is_rule else found)
 
+    def _cut(self, at: int, kind: Break) -> Iterator[TextPart]:
+        """The part up to a place; what is behind it begins the next one."""
+        text, rest = self._held[:at], self._held[at:].lstrip()
+        if _is_speakable(text):
+            yield TextPart(text.strip(), self._before)
+            self._before, self._manner, self._has_begun = kind, self._later, True
+        elif self._has_begun:
+            self._before = max(self._before, kind)
+        self._open()
+        for character in rest:
+            self._read(character)
 
-def _is_abbreviation(before: str) -> bool:
-    word = before.rsplit(maxsplit=1)[-1] if before.strip() else ""
-    return word[:1].isupper() and len(word) <= _ABBREVIATION and word.isalpha()
+    def _read(self, character: str) -> None:
+        is_closing, is_space = character in _CLOSING, character.isspace()
+        is_apart = is_space or (self._is_wide and not is_closing)
+        self._stops.append(self._pending if is_apart else None)
+        if not is_closing:
+            self._pending, self._is_wide = self._stop(character), character in _WIDE
+        if is_space:
+            self._word_at = len(self._held) + 1
+        self._held += character
+
+    def _stop(self, mark: str) -> Break | None:
+        if mark in _CLAUSE:
+            return Break.CLAUSE
+        if mark not in _SENTENCE or (mark == "." and self._is_abbreviated()):
+            return None
+        return Break.SENTENCE
+
+    def _is_abbreviated(self) -> bool:
+        """Whether a full stop here would belong to the word before it: Dr., U.K., 1. Milk"""
+        word = self._held[self._word_at :][: 4 * _MAX_ABBREVIATION]
+        if word.isdigit():
+            return self._word_at == 0
+        letters = word.split(".")
+        is_initials = len(letters) > 1 and all(len(x) == 1 and x.isalpha() for x in letters)
+        is_title = word[:1].isupper() and word.isalpha() and len(word) <= _MAX_ABBREVIATION
+        return is_initials or is_title
+
+    def _end(self) -> int:
+        """Where the part ends, now that its last character has come; 0: nowhere yet."""
+        n, manner = len(self._held), self._manner
+        if manner is not WHOLE and (kind := self._stops[-1]):
+            least = manner.sentence if kind == Break.SENTENCE else manner.clause
+            if n - 1 >= least:
+                return n - 1
+        if n <= manner.limit:
+            return 0
+        for kind, least in ((Break.SENTENCE, manner.sentence), (Break.CLAUSE, manner.clause)):
+            for at in range(manner.limit, least // 2, -1):
+                if self._stops[at] == kind:
+                    return at
+        return self._held.rfind(" ", 1, manner.limit + 1) + 1 or manner.limit
 
 
 def _is_speakable(text: str) -> bool:
