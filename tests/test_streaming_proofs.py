@@ -7,7 +7,7 @@ import statistics
 import numpy as np
 import pytest
 
-from benchmarks.streaming import cancels, flat, identity, seams
+from benchmarks.streaming import cancels, flat, identity, pauses, seams
 from benchmarks.streaming.nasty import Nasty, judge, letter_edits, nasty, summary
 from nightingale.measure import texts
 from nightingale.pipeline import Nightingale
@@ -33,6 +33,28 @@ def test_seams_are_like_other_places_and_faults_are_not(engine: Nightingale) -> 
     assert min(seams.examine(engine, said).p_values().values()) > 0.001
     for fault in ("sample", "frame", "noise"):
         assert min(seams.examine(engine, said, fault).p_values().values()) < 0.001, fault
+
+
+BOOK = "# One\n\nIt was late already. She went home.\n\nNobody asked why.\n- Milk.\n- Some bread."
+
+
+@pytest.mark.parametrize("plan", ["reference", "live"])
+def test_clips_end_softly_and_pause_as_their_text_asks(plan: str) -> None:
+    engine = Nightingale.load("fledgling", device="cpu", plan=plan, decoder="meanflow")
+    found = pauses.examine(engine, [BOOK, "Yes."])
+    assert found.is_clean, found.summary()
+    assert len(found.seams) == 2 * 5
+    medians = {kind: round(statistics.median(ms)) for kind, ms in found.silences_ms.items()}
+    assert medians == {"heading": 1000, "sentence": 350, "paragraph": 800, "item": 450}
+
+
+@pytest.mark.parametrize("at", [0, 30_000, -1])
+def test_a_planted_click_is_found(at: int) -> None:
+    tone = np.sin(np.arange(20_000) * 0.05) * np.hanning(20_000)
+    clean = np.concatenate((tone, np.zeros(20_000), tone)).astype(np.float32)
+    assert pauses.clicks(clean) == 0
+    clean[at] += 0.0113  # what the vocoder's own end was like
+    assert pauses.clicks(clean) > 0
 
 
 def test_a_cancel_stops_within_a_step(engine: Nightingale) -> None:

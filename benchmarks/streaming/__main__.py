@@ -17,6 +17,7 @@ import typer
 from benchmarks.streaming import cancels as cancelling
 from benchmarks.streaming import flat as long_texts
 from benchmarks.streaming import identity as sameness
+from benchmarks.streaming import pauses as joints
 from benchmarks.streaming import seams as meeting
 from benchmarks.streaming.nasty import Sound, judge, summary
 from benchmarks.streaming.nasty import nasty as nasty_texts
@@ -159,6 +160,23 @@ def nasty(
             print(f"{facts}  heard as  {verdict.heard[:80]!r}", flush=True)
     who = "its teacher" if teacher else model
     keep("nasty", model=who, guard=guard, n_reported_incomplete=n_told, **summary(verdicts))
+
+
+@app.command()
+def pauses(
+    model: Model = "fledgling",
+    decoder: Decoder = "meanflow",
+    n: Annotated[int, typer.Option(help="Single clips.")] = 200,
+    words: Annotated[int, typer.Option(help="Of the text with chapters.")] = 3000,
+    plan: Annotated[str, typer.Option()] = "live",
+) -> None:
+    """First and last samples of clips, seams, clicks, and silences by what the text has there."""
+    engine = load(model, decoder=decoder, name=plan)
+    clips = joints.examine(engine, texts.read("held_out", n)) if n else joints.Joints()
+    whole = joints.examine(engine, [joints.book(words)])
+    ok = clips.is_clean and whole.is_clean
+    keep("pauses", plan=plan, clips=clips.summary(), book=whole.summary(), ok=ok)
+    raise typer.Exit(not ok)
 
 
 @app.command(name="first-sound")

@@ -22,7 +22,7 @@ from torch import Tensor
 from nightingale.assembly import REFERENCE, Parts, assemble, load_encoders
 from nightingale.audio.clip import Audio
 from nightingale.audio.files import read
-from nightingale.audio.pauses import PartJoiner
+from nightingale.audio.pauses import PartJoiner, fade_out
 from nightingale.core import (
     END_OF_SPEECH,
     N_SPEECH_CODES,
@@ -48,7 +48,7 @@ from nightingale.t3.prefix import Prefixes
 from nightingale.text.split import EAGER, SINGLE, WHOLE, TextPart, gather, split
 from nightingale.text.structure import Break
 from nightingale.text.words import rest, spans
-from nightingale.vocoder.model import fade_in, fade_out
+from nightingale.vocoder.model import fade_in
 from nightingale.voice.clone import clone
 from nightingale.voice.examine import Report, examine
 
@@ -213,6 +213,8 @@ class Nightingale:
                     samples, state = self._sound(window, state, voice.flow, options.seed, speech)
             if speech.is_cancelled:
                 return
+            if samples is not None and window is not None and window.is_last:
+                samples = fade_out(samples)
             ready = samples if samples is None else joiner.feed(samples)
             if joiner.is_settled:
                 speech.settle_part(joiner.part_start)
@@ -284,7 +286,6 @@ class Nightingale:
         mel = self._mel(codes, prompt, seed)  # (80, M)
         speech.clock.lap("mel_ms")
         samples = self._trim(fade_in(self.parts.vocoder.vocode(mel, seed)), len(codes))
-        samples = fade_out(samples)
         sound: NDArray[np.float32] = samples.cpu().numpy()
         speech.clock.lap("samples_ms")
         if self.parts.watermarker is not None:

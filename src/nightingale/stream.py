@@ -22,7 +22,7 @@ from nightingale.core import SAMPLES_PER_TOKEN, FlowPrompt
 from nightingale.flow.model import Flow
 from nightingale.flow.window import Passage
 from nightingale.vocoder.live import VocoderState, vocode_next
-from nightingale.vocoder.model import Vocoder, fade_in, fade_out
+from nightingale.vocoder.model import Vocoder, fade_in
 
 N_AHEAD = 3  # tokens that the flow's encoder looks at behind a window
 N_KEPT = 2  # windows that a window sees, besides the voice's recording
@@ -95,7 +95,7 @@ class WaveDecoder:
     def vocode(
         self, state: WaveState, window: Cut, mel: Tensor, seed: int
     ) -> tuple[Tensor, VocoderState]:
-        """Samples that may be heard, faded in where the utterance begins and out where it ends."""
+        """Samples that may be heard, faded in where the utterance begins."""
         samples, behind = vocode_next(
             self.vocoder, mel, state.vocoder, seed, is_last=window.is_last, n_held=self.n_held
         )
@@ -103,8 +103,7 @@ class WaveDecoder:
             n_whole = state.n_samples + len(samples)
             n_kept = max(SAMPLES_PER_TOKEN, n_whole - SAMPLES_PER_TOKEN) - state.n_samples
             samples = samples[:n_kept]
-        faded = fade_in(samples, state.n_samples)
-        return fade_out(faded) if window.is_last else faded, behind
+        return fade_in(samples, state.n_samples), behind
 
     def mark(
         self, state: WaveState, window: Cut, samples: NDArray[np.float32]

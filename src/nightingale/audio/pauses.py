@@ -42,6 +42,16 @@ class JoinState:
         return cls(int(stored["n_samples"]), int(stored["n_silent"]), tail)
 
 
+def fade_out(samples: Samples) -> Samples:
+    """Close a part: its last 20 ms fall to zero, for the vocoder's own end is a click."""
+    n = min(LEAD_IN, len(samples))
+    return np.concatenate((samples[: len(samples) - n], samples[len(samples) - n :] * _fall(n)))
+
+
+def _fall(n: int) -> Samples:
+    return ((1 + np.cos(np.linspace(0, np.pi, n))) / 2).astype(np.float32)
+
+
 class PartJoiner:
     """Samples of one part after the other in, samples of the utterance out."""
 
@@ -104,7 +114,7 @@ class PartJoiner:
 
     def _pause(self, n_samples: int) -> Samples:
         tail = self._held[:FADE]
-        tail = tail * (1 + np.cos(np.linspace(0, np.pi, len(tail), dtype=np.float32))) / 2
+        tail = tail * _fall(len(tail))
         n_zeros = max(0, n_samples - self._n_silent - len(tail) - LEAD_IN)
         return np.concatenate((tail, np.zeros(n_zeros, np.float32)))
 
@@ -114,8 +124,7 @@ class PartJoiner:
         lead = known[max(0, first - LEAD_IN) : first]
         n_missing = LEAD_IN - len(lead)
         self.part_start = self.n_samples + LEAD_IN - (self._n_fed - len(known) + first)
-        rise = (1 - np.cos(np.linspace(0, np.pi, LEAD_IN, dtype=np.float32))) / 2
-        padded = np.concatenate((np.zeros(n_missing, np.float32), lead)) * rise
+        padded = np.concatenate((np.zeros(n_missing, np.float32), lead)) * _fall(LEAD_IN)[::-1]
         return np.concatenate((padded, known[first:]))
 
     def _give(self, samples: Samples) -> Samples:

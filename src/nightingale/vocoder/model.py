@@ -239,10 +239,3 @@ def fade_in(samples: Tensor, first: int = 0) -> Tensor:
     rise = (1 - torch.linspace(0, math.pi, n, dtype=samples.dtype, device=samples.device).cos()) / 2
     ramp = torch.cat((torch.zeros_like(rise), rise))[first : first + len(samples)]
     return torch.cat((samples[: len(ramp)] * ramp, samples[len(ramp) :]))
-
-
-def fade_out(samples: Tensor) -> Tensor:
-    """Close an utterance: its last 20 ms fall to zero, for the filter's own end is a click."""
-    n = min(SAMPLES_PER_FRAME, len(samples))
-    fall = (1 + torch.linspace(0, math.pi, n, dtype=samples.dtype, device=samples.device).cos()) / 2
-    return torch.cat((samples[: len(samples) - n], samples[len(samples) - n :] * fall))
