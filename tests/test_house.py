@@ -15,7 +15,7 @@ import nightingale
 
 SOURCE = Path(nightingale.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
-FRONT_DOORS = (Path("cli/__init__.py"), Path("pipeline.py"))
+FRONT_DOORS = (Path("__init__.py"), Path("cli/__init__.py"), Path("pipeline.py"))
 MAX_FILE, MAX_FUNCTION = 400, 60
 
 

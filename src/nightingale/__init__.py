@@ -3,10 +3,16 @@
 The public names, imported only when they are touched: `import nightingale` never imports torch.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+# OpenMP's threads spin for up to 15 ms before they sleep, which starves them all as soon as another
+# process wants a core. It reads this when torch is first imported: so it is set here, before that.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # about 0.1 ms
 
 _HOMES = {
     "Audio": "nightingale.audio.clip",
