@@ -55,13 +55,20 @@ def test_version(machine: Machine) -> None:
     assert machine.nightingale("--version").stdout == f"nightingale {__version__}\n"
 
 
-def test_an_unknown_variable_is_refused_in_one_sentence(machine: Machine) -> None:
-    done = machine.nightingale("pull", NIGHTINGALE_HOMME="/tmp")
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert done.stderr.count("\n") == 1
-    assert "NIGHTINGALE_HOMME" in done.stderr
-    assert "NIGHTINGALE_HOME" in done.stderr
+def test_an_unknown_variable_is_a_warning_in_one_line(machine: Machine) -> None:
+    done = machine.nightingale("pull", NIGHTINGALE_HOMME="/tmp", NIGHTINGALE_SERVE_PROT="1")
+    assert done.returncode == 0
+    assert "nano" in done.stdout
+    assert [line.split(" (")[0] for line in done.stderr.splitlines()] == [
+        "NIGHTINGALE_HOMME is not known; did you mean NIGHTINGALE_HOME?",
+        "NIGHTINGALE_SERVE_PROT is not known; did you mean NIGHTINGALE_SERVE_PORT?",
+    ]
+
+
+def test_kubernetes_service_links_are_ignored_silently(machine: Machine) -> None:
+    links = {"NIGHTINGALE_PORT": "tcp://10.96.0.7:8004", "NIGHTINGALE_SERVICE_HOST": "10.96.0.7"}
+    done = machine.nightingale("pull", **links)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_an_unknown_model_is_refused_in_one_sentence(machine: Machine) -> None:

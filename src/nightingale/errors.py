@@ -11,7 +11,6 @@
     ├── SpeechError             the model made nothing that can be heard
     ├── WorkerError             the process that owns the model is gone, or cannot start
     ├── MissingPackageError     an optional package is needed; the message holds the command
-    ├── SettingsError           an environment variable that is unknown or cannot be read
     └── WeightsError
         ├── NotPulledError      the files are not on this machine; the message holds the command
         ├── PullError           the download did not work
@@ -68,10 +67,6 @@ class WorkerError(NightingaleError):
 
 class MissingPackageError(NightingaleError):
     """An optional package is needed for this request and is not installed."""
-
-
-class SettingsError(NightingaleError):
-    """An environment variable is unknown or cannot be read."""
 
 
 class WeightsError(NightingaleError):

@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from nightingale import __version__
 from nightingale.cli.bench import bench
+from nightingale.cli.configuration import ConfiguredCommand
 from nightingale.cli.doctor import doctor
 from nightingale.cli.pull import pull
 from nightingale.cli.quantize import quantize
@@ -22,7 +23,7 @@ from nightingale.cli.terminal import stderr
 from nightingale.cli.verify import verify
 from nightingale.cli.voice import voices
 from nightingale.errors import NightingaleError
-from nightingale.settings import Settings
+from nightingale.settings import SERVE_PREFIX, Settings, is_service_link
 
 
 class _Commands(TyperGroup):
@@ -45,7 +46,9 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command()(say)
-app.command()(serve)
+app.command(
+    cls=ConfiguredCommand, context_settings={"auto_envvar_prefix": SERVE_PREFIX.rstrip("_")}
+)(serve)
 app.add_typer(voices, name="voice")
 app.command()(pull)
 app.command()(quantize)
@@ -68,4 +71,8 @@ def main(
     ),
 ) -> None:
     """Streaming text to speech for the Chatterbox family."""
-    context.obj = Settings.read(os.environ)
+    for name in [name for name in os.environ if is_service_link(name, os.environ[name])]:
+        if name.startswith(SERVE_PREFIX):  # of a Service named nightingale-serve: not an option
+            del os.environ[name]
+    options = [option.name for option in context.command.commands["serve"].params]  # type: ignore[attr-defined]
+    context.obj = Settings.read(os.environ, options)

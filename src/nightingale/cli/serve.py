@@ -8,6 +8,7 @@ from pathlib import Path
 
 import typer
 
+from nightingale.cli.configuration import read_config
 from nightingale.cli.terminal import stderr
 from nightingale.errors import MissingPackageError, OptionError
 from nightingale.settings import Settings
@@ -17,6 +18,9 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 def serve(  # noqa: PLR0913, PLR0917
     context: typer.Context,
+    config: Path | None = typer.Option(  # noqa: ARG001
+        None, is_eager=True, callback=read_config, help="TOML file with values for these options."
+    ),
     host: str = typer.Option("127.0.0.1", help="Where to listen; 0.0.0.0 is everywhere."),
     port: int = typer.Option(8004, help="Where SillyTavern looks for a Chatterbox server."),
     model: str | None = typer.Option(None, help="A pulled model, or a folder of its files."),
