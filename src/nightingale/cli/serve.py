@@ -14,6 +14,26 @@ from nightingale.errors import MissingPackageError, OptionError
 from nightingale.settings import Settings
 
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@]+|\*|null")
+_HOST_NAME = re.compile(r"\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|[0-9a-f]*:[0-9a-f:]*:[0-9a-f:.]*")
+
+
+def _check_origins(given: list[str]) -> list[str]:
+    origins = [origin.rstrip("/").lower() for origin in given]
+    for origin in origins:
+        if not _ORIGIN.fullmatch(origin):
+            raise typer.BadParameter(f"{origin!r} is no origin; give a scheme and a host, as "
+                                     "https://a.b or http://a.b:8080, or *")  # fmt: skip
+    return origins
+
+
+def _check_hosts(given: list[str]) -> list[str]:
+    names = [name.lower() for name in given]
+    for name in names:
+        if not _HOST_NAME.fullmatch(name):
+            raise typer.BadParameter(f"{name!r} is no host name; give it without scheme, port and "
+                                     "path, as tts.example.org, *.example.org or *")  # fmt: skip
+    return names
 
 
 def serve(  # noqa: PLR0913, PLR0917
@@ -37,7 +57,17 @@ def serve(  # noqa: PLR0913, PLR0917
     ),
     wyoming_port: int = typer.Option(10200, help="For Home Assistant, without a key; 0: none."),
     keys: Path | None = typer.Option(None, help="A TOML file of keys; see docs/server.md."),
-    origin: list[str] = typer.Option([], help="A page elsewhere that may ask, as https://a.b"),
+    origin: list[str] = typer.Option(
+        [],
+        callback=_check_origins,
+        help="Allowed browser origin (CORS), as https://a.b; repeatable.",
+    ),
+    allowed_host: list[str] = typer.Option(
+        [],
+        callback=_check_hosts,
+        help="Allowed name in the Host header, as tts.example.org, *.example.org or *; repeatable. "
+        "Needed behind a reverse proxy when listening on loopback.",
+    ),
     drain: int = typer.Option(30, min=0, help="Seconds that streams may finish in at the end."),
     stall: float = typer.Option(60.0, min=0.1, help="Seconds to wait for one who takes nothing."),
     log_level: str = typer.Option("info", help="debug, info, warning or error."),
@@ -58,7 +88,14 @@ def serve(  # noqa: PLR0913, PLR0917
             "pip install 'nightingale-tts[server]'"
         ) from error
     plans = Plans(
-        config=Config(host, port, max_characters, origins=tuple(origin), stall_s=stall),
+        config=Config(
+            host,
+            port,
+            max_characters,
+            origins=tuple(origin),
+            allowed_hosts=tuple(allowed_host),
+            stall_s=stall,
+        ),
         recipe=Recipe(
             home=settings.home,
             model=model,

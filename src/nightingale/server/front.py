@@ -33,7 +33,8 @@ class Config:
     port: int = 8004
     max_characters: int = 20_000  # of one request
     max_body: int = 32 * 2**20  # bytes; a recording is the largest thing that comes
-    origins: tuple[str, ...] = ()  # pages elsewhere that may ask
+    origins: tuple[str, ...] = ()  # browser origins that are allowed, beside our own
+    allowed_hosts: tuple[str, ...] = ()  # names in the Host header: a.b, *.a.b, or * for all
     stall_s: float = 60.0  # who takes nothing for so long is taken to be gone
 
     @property

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import ipaddress
 import re
 import uuid
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -16,7 +17,7 @@ from urllib.parse import urlsplit
 from starlette.exceptions import HTTPException
 
 from nightingale.server.faults import Fault, reply_to
-from nightingale.server.front import Front
+from nightingale.server.front import Config, Front
 from nightingale.server.keys import ANYBODY, Key
 
 Scope = MutableMapping[str, Any]
@@ -67,11 +68,19 @@ class Gate:
     def _check_origin(self, headers: dict[str, str]) -> None:
         """A page from elsewhere cannot ask in the name of whoever looks at it."""
         host = _name(f"//{headers.get('host', '')}")
-        if self._front.config.is_local and host not in _LOCAL:
-            raise Fault(403, "host", "this server is for this machine: ask localhost")
+        if not _is_allowed_host(host, self._front.config):
+            raise Fault(
+                403,
+                "host",
+                f"the host name {host[:100]!r} is not allowed; ask for localhost, or start "
+                f"`nightingale serve` with --allowed-host {host[:100] or 'NAME'}",
+            )
         if "origin" in headers and not self._is_welcome(headers):
             raise Fault(
-                403, "origin", "pages from elsewhere may not ask; see `nightingale serve --origin`"
+                403,
+                "origin",
+                f"the browser origin {headers['origin'][:100]!r} is not allowed; start "
+                "`nightingale serve` with --origin and it, if it is to be",
             )
 
     def _is_welcome(self, headers: dict[str, str]) -> bool:
@@ -118,6 +127,28 @@ class Gate:
             return message
 
         return counted
+
+
+def _is_allowed_host(host: str, config: Config) -> bool:
+    """A page whose own name resolves to this server (DNS rebinding) has that name in Host."""
+    allowed = config.allowed_hosts
+    if host in _LOCAL or "*" in allowed or host in allowed:
+        return True
+    if any(name.startswith("*.") and host.endswith(name[1:]) for name in allowed):
+        return True
+    if config.is_local:
+        return False
+    # Without a list every name is allowed; with one, addresses are: they need no DNS, and
+    # Kubernetes' probes ask by address.
+    return not allowed or host == config.host or _is_address(host)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _too_large(most: int) -> Fault:
