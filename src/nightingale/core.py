@@ -107,6 +107,7 @@ class Plan:
         return PLANS[name]
 
 
+DEVICES = ("auto", "cuda", "mps", "cpu")  # that can be asked for; device.py knows which are here
 GRID = (8, 12, 14, 17, 21, 25)  # soon something to hear, then ever more at once
 PLANS = {
     "reference": Plan(),

@@ -10,6 +10,7 @@
     ├── BusyError               as many requests as there may be; the same one will do later
     ├── SpeechError             the model made nothing that can be heard
     ├── WorkerError             the process that owns the model is gone, or cannot start
+    ├── AddressError            a host or port that cannot be listened on
     ├── MissingPackageError     an optional package is needed; the message holds the command
     └── WeightsError
         ├── NotPulledError      the files are not on this machine; the message holds the command
@@ -63,6 +64,10 @@ class SpeechError(NightingaleError):
 
 class WorkerError(NightingaleError):
     """The process that owns the model is gone, cannot start or cannot be understood."""
+
+
+class AddressError(NightingaleError):
+    """A host or port cannot be listened on: in use, not permitted or not known."""
 
 
 class MissingPackageError(NightingaleError):

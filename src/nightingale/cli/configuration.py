@@ -31,6 +31,12 @@ _KINDS: dict[type, str] = {
 class ConfiguredCommand(TyperCommand):
     """A command whose wrong options are said in one line, with where the value came from."""
 
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        options: list[Any] = list(self.params)
+        for option in options:  # one sentence in the help says how all of them are named
+            option.show_envvar = False
+
     def make_context(self, *args: Any, **extra: Any) -> Any:
         try:
             return super().make_context(*args, **extra)

@@ -3,27 +3,53 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
 from nightingale.cli.configuration import read_config
 from nightingale.cli.terminal import stderr
-from nightingale.errors import MissingPackageError, OptionError
+from nightingale.core import DEVICES, PLANS
+from nightingale.errors import AddressError, MissingPackageError, OptionError
 from nightingale.settings import Settings
 
+if TYPE_CHECKING:
+    from socket import socket
+
+    from nightingale.server.keys import Keys
+
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
+_DECODERS = ("standard", "meanflow")
+_LOG_LEVELS = ("debug", "info", "warning", "error")
+_LOG_FORMATS = ("auto", "json", "text")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@]+|\*|null")
 _HOST_NAME = re.compile(r"\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|[0-9a-f]*:[0-9a-f:]*:[0-9a-f:.]*")
+_Name = TypeVar("_Name", str, str | None)
+
+
+def _one_of(*allowed: str) -> Callable[[_Name], _Name]:
+    """A check for an option with a few values."""
+
+    def check(given: _Name) -> _Name:
+        if given is not None and given not in allowed:
+            raise typer.BadParameter(f"{given!r} is not one of {', '.join(allowed)}")
+        return given
+
+    return check
 
 
 def _check_origins(given: list[str]) -> list[str]:
     origins = [origin.rstrip("/").lower() for origin in given]
     for origin in origins:
         if not _ORIGIN.fullmatch(origin):
-            raise typer.BadParameter(f"{origin!r} is no origin; give a scheme and a host, as "
-                                     "https://a.b or http://a.b:8080, or *")  # fmt: skip
+            raise typer.BadParameter(
+                f"{origin!r} is not an origin; give scheme and host, as https://a.b or "
+                "http://a.b:8080, or * for all"
+            )
     return origins
 
 
@@ -31,8 +57,10 @@ def _check_hosts(given: list[str]) -> list[str]:
     names = [name.lower() for name in given]
     for name in names:
         if not _HOST_NAME.fullmatch(name):
-            raise typer.BadParameter(f"{name!r} is no host name; give it without scheme, port and "
-                                     "path, as tts.example.org, *.example.org or *")  # fmt: skip
+            raise typer.BadParameter(
+                f"{name!r} is not a host name; give it without scheme, port and path, as "
+                "tts.example.org, *.example.org or *"
+            )
     return names
 
 
@@ -41,45 +69,92 @@ def serve(  # noqa: PLR0913, PLR0917
     config: Path | None = typer.Option(  # noqa: ARG001
         None, is_eager=True, callback=read_config, help="TOML file with values for these options."
     ),
-    host: str = typer.Option("127.0.0.1", help="Where to listen; 0.0.0.0 is everywhere."),
-    port: int = typer.Option(8004, help="Where SillyTavern looks for a Chatterbox server."),
-    model: str | None = typer.Option(None, help="A pulled model, or a folder of its files."),
-    plan: str = typer.Option("live", help="reference, balanced, fast, live or live-fast."),
-    decoder: str | None = typer.Option(None, help="standard (10 steps) or meanflow (2 steps)."),
-    device: str = typer.Option("auto", help="Where to compute."),
-    threads: int | None = typer.Option(None, help="For computing; else as many as cores."),
-    watermark: bool = typer.Option(True, help="Mark the sound as synthetic, inaudibly."),
-    max_requests: int = typer.Option(8, min=1, max=1024, help="Spoken beside each other."),
-    max_waiting: int = typer.Option(16, min=0, help="Who may wait; all others are refused."),
-    max_characters: int = typer.Option(20_000, min=1, help="Of one request."),
-    keep_alive: str = typer.Option(
-        "-1", help="Let the model go when idle for so long (300, 5m, 2h); -1 keeps it."
+    host: str = typer.Option(
+        "127.0.0.1", help="Address to listen on; 0.0.0.0 for all network interfaces."
     ),
-    wyoming_port: int = typer.Option(10200, help="For Home Assistant, without a key; 0: none."),
-    keys: Path | None = typer.Option(None, help="A TOML file of keys; see docs/server.md."),
+    port: int = typer.Option(
+        8004, min=0, max=65535, help="Port to listen on; 0 for any free port."
+    ),
+    model: str | None = typer.Option(
+        None, help="Name of a downloaded model, or a folder with its files (default: the best)."
+    ),
+    plan: str = typer.Option(
+        "live", callback=_one_of(*PLANS), help=f"Speed/precision plan: {', '.join(PLANS)}."
+    ),
+    decoder: str | None = typer.Option(
+        None, callback=_one_of(*_DECODERS), help="standard (10 steps) or meanflow (2 steps)."
+    ),
+    device: str = typer.Option(
+        "auto", callback=_one_of(*DEVICES), help=f"Device to run on: {', '.join(DEVICES)}."
+    ),
+    threads: int | None = typer.Option(
+        None, min=1, max=1024, help="Number of CPU threads (default: all cores)."
+    ),
+    watermark: bool = typer.Option(True, help="Add an inaudible watermark to the audio."),
+    max_requests: int = typer.Option(8, min=1, max=1024, help="Concurrent requests."),
+    max_waiting: int = typer.Option(
+        16, min=0, help="Queue length; further requests get 503 with Retry-After."
+    ),
+    max_characters: int = typer.Option(20_000, min=1, help="Maximum characters per request."),
+    keep_alive: str = typer.Option(
+        "-1", help="Unload the model after this idle time (300, 5m, 2h); -1 keeps it loaded."
+    ),
+    wyoming_host: str | None = typer.Option(
+        None, help="Address for the Wyoming protocol (Home Assistant); default: as --host."
+    ),
+    wyoming_port: int = typer.Option(
+        10200, min=0, max=65535, help="Port for the Wyoming protocol; 0 turns it off."
+    ),
+    keys: Path | None = typer.Option(None, help="TOML file with API keys; see docs/server.md."),
     origin: list[str] = typer.Option(
-        [],
-        callback=_check_origins,
-        help="Allowed browser origin (CORS), as https://a.b; repeatable.",
+        [], callback=_check_origins, help="Allowed browser origin (CORS): https://a.b; repeatable."
     ),
     allowed_host: list[str] = typer.Option(
         [],
         callback=_check_hosts,
-        help="Allowed name in the Host header, as tts.example.org, *.example.org or *; repeatable. "
+        help="Allowed name in the Host header: tts.example.org, *.example.org or *; repeatable. "
         "Needed behind a reverse proxy when listening on loopback.",
     ),
-    drain: int = typer.Option(30, min=0, help="Seconds that streams may finish in at the end."),
-    stall: float = typer.Option(60.0, min=0.1, help="Seconds to wait for one who takes nothing."),
-    log_level: str = typer.Option("info", help="debug, info, warning or error."),
+    drain: int = typer.Option(
+        30, min=0, help="Seconds that open streams may take to finish after SIGTERM."
+    ),
+    stall: float = typer.Option(
+        60.0, min=0.1, help="Seconds before a client that reads nothing is dropped."
+    ),
+    log_level: str = typer.Option(
+        "info", callback=_one_of(*_LOG_LEVELS), help=f"{', '.join(_LOG_LEVELS)}."
+    ),
+    log_format: str = typer.Option(
+        "auto", callback=_one_of(*_LOG_FORMATS), help="json, text, or auto: text on a terminal."
+    ),
 ) -> None:
-    """Serve speech to programs; loopback only, unless told otherwise."""
+    """Start a server: HTTP (OpenAI-compatible), WebSocket and Wyoming.
+
+    Each option can also be set in the environment (NIGHTINGALE_SERVE_PORT=8004)
+    or in the --config file (port = 8004). A flag overrides the environment, and
+    the environment the file.
+    """
+    from nightingale.server import listeners
+    from nightingale.server.keys import Keys
+
     settings: Settings = context.obj
     keep_alive_s = _seconds(keep_alive)
+    known_keys = Keys.read(keys, settings.api_key)
+    # Before anything that takes long: a port in use is known at once.
+    http = listeners.listen(host, port)
+    context.call_on_close(lambda: listeners.close(http))
+    port = listeners.port_of(http)
+    wyoming, wyoming_off = _listen_for_wyoming(
+        wyoming_host or host,
+        wyoming_port,
+        known_keys,
+        is_default=_is_default(context, "wyoming_port"),
+    )
+    context.call_on_close(lambda: listeners.close(wyoming))
     try:
         from nightingale.server import log
         from nightingale.server.dispatch import Limits
         from nightingale.server.front import Config
-        from nightingale.server.keys import Keys
         from nightingale.server.run import Plans, run
         from nightingale.server.supervisor import Recipe
     except ModuleNotFoundError as error:
@@ -87,6 +162,14 @@ def serve(  # noqa: PLR0913, PLR0917
             f"a server needs more packages ({error.name} is missing); get them with "
             "pip install 'nightingale-tts[server]'"
         ) from error
+    console, url = stderr(), listeners.url(host, port)
+
+    def announce() -> None:
+        if console.is_terminal:
+            console.print(f"Ready: {url} (web page and API). Press Ctrl-C to stop.", style="green")
+        else:
+            logging.getLogger("nightingale").info("ready", extra={"url": url})
+
     plans = Plans(
         config=Config(
             host,
@@ -107,27 +190,55 @@ def serve(  # noqa: PLR0913, PLR0917
             max_requests=2 * max_requests + 8,  # those that are being cancelled count there, too
         ),
         limits=Limits(max_requests, max_waiting, keep_alive_s),
-        keys=Keys.read(keys, settings.api_key),
+        keys=known_keys,
         drain_s=drain,
-        wyoming_port=wyoming_port,
+        http=http,
+        wyoming=wyoming,
+        wyoming_off=wyoming_off,
+        announce=announce,
     )
-    console = stderr()
     if not plans.config.is_local and not plans.keys:
         console.print(
-            f"Anybody who can reach {host} can make it speak and clone voices: set "
+            f"Anybody who can reach {host} can use this server and clone voices: set "
             "NIGHTINGALE_API_KEY or give --keys.",
             style="yellow",
         )
     if console.is_terminal:
-        console.print(f"Loading the model; then the page and the API are at http://{host}:{port}")
-    log.start(log_level)
+        console.print("Loading the model ...")
+    log.start(log_level, log_format)
     asyncio.run(run(plans))
+
+
+def _listen_for_wyoming(
+    host: str, port: int, keys: Keys, *, is_default: bool
+) -> tuple[list[socket], str]:
+    """Its sockets, or why there are none.
+
+    A port that was asked for must be free; the default one may be another server's.
+    """
+    from nightingale.server import listeners
+
+    if not port:
+        return [], "--wyoming-port is 0"
+    if keys:
+        return [], "API keys are configured, and the Wyoming protocol has no authentication"
+    try:
+        return listeners.listen(host, port, "--wyoming-port"), ""
+    except AddressError as error:
+        if not is_default:
+            raise
+        return [], str(error)
+
+
+def _is_default(context: typer.Context, option: str) -> bool:
+    source = context.get_parameter_source(option)
+    return source is not None and source.name == "DEFAULT"
 
 
 def _seconds(text: str) -> float | None:
     """`5m` is 300; below zero: for ever."""
     found = re.fullmatch(r"(-?\d+(?:\.\d+)?)([smh]?)", text.strip())
     if found is None:
-        raise OptionError(f"--keep-alive is {text!r}; take seconds, 5m, 2h, or -1 for ever")
+        raise OptionError(f"--keep-alive is {text!r}; give seconds, 5m, 2h, or -1 for no limit")
     seconds = float(found[1]) * _SECONDS[found[2]]
     return None if seconds < 0 else seconds

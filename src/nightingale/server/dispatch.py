@@ -79,14 +79,18 @@ class Dispatcher:
         await self._connect()
         self._chores = asyncio.create_task(self._do_chores())
 
+    def drain(self) -> None:
+        """No new requests and no new worker from now on; may be called by a signal handler."""
+        self.is_draining = self.supervisor.is_stopping = True
+
     async def stop(self, drain_s: float = 30.0) -> None:
         """No new requests; those that speak may end; then the worker goes."""
-        self.is_draining = True
+        self.drain()
         until = time.monotonic() + drain_s
         while self.n_open and time.monotonic() < until:
             await asyncio.sleep(0.02)
         for utterance in list(self._open.values()):
-            utterance.fail(WorkerError("the server is closing"))
+            utterance.fail(WorkerError("the server is shutting down"))
         for task in (self._chores, self._connecting):
             if task is not None:
                 task.cancel()
@@ -146,7 +150,7 @@ class Dispatcher:
     async def _enter(self) -> None:
         limits = self.limits
         if self.is_draining:
-            raise BusyError("this server is closing", retry_after_s=5.0)
+            raise BusyError("the server is shutting down", retry_after_s=5.0)
         if self._n_speaking < limits.n_speaking:
             self._n_speaking += 1
             return
@@ -201,7 +205,7 @@ class Dispatcher:
 
     async def _try_to_connect(self) -> None:
         until, n_told = time.monotonic() + _PATIENCE_S, 0
-        while time.monotonic() < until and n_told < _MAX_TOLD:
+        while time.monotonic() < until and n_told < _MAX_TOLD and not self.is_draining:
             try:
                 await self._connect()
                 return
@@ -211,7 +215,8 @@ class Dispatcher:
                 await asyncio.sleep(_TRY_AGAIN_S)
         self.failed_at = time.monotonic()
         for utterance in list(self._open.values()):
-            utterance.fail(WorkerError("no worker can be had"))
+            reason = "the server is shutting down" if self.is_draining else "no worker is available"
+            utterance.fail(WorkerError(reason))
 
     async def _connect(self) -> None:
         if self._writer is not None:

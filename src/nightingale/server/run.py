@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import signal
+import socket
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 
+from nightingale.errors import NightingaleError
 from nightingale.server import wyoming
 from nightingale.server.app import make_app
 from nightingale.server.dispatch import Dispatcher, Limits
@@ -20,45 +25,90 @@ from nightingale.server.meters import Meters
 from nightingale.server.supervisor import Recipe, Supervisor
 from nightingale.server.voices import Voices
 
+log = logging.getLogger("nightingale.run")
+
 _MAX_MESSAGE = 2**20  # bytes of one WebSocket message
 _PING_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """All that was decided before it started."""
+    """All that was decided before it started, and the sockets that listen already."""
 
     config: Config
     recipe: Recipe
     limits: Limits
     keys: Keys
     drain_s: float = 30.0
-    wyoming_port: int = 0  # 0: none
+    http: list[socket.socket] = field(default_factory=list)
+    wyoming: list[socket.socket] = field(default_factory=list)
+    wyoming_off: str = ""  # why there are none
+    announce: Callable[[], None] = lambda: None  # called when requests are answered
 
 
 async def run(plans: Plans) -> None:
     """Until SIGTERM or SIGINT: then nobody new is let in, and who speaks may finish."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)  # uvicorn raises it again when it has closed
+    if not plans.wyoming:
+        log.info("Wyoming is off", extra={"reason": plans.wyoming_off})
     with tempfile.TemporaryDirectory(prefix="nightingale-") as folder:
         dispatcher = Dispatcher(Supervisor(plans.recipe, Path(folder)), plans.limits)
-        await dispatcher.start()
         try:
+            if not await _start(dispatcher):
+                return
             voices = Voices(plans.recipe.home / "voices")
             front = Front(plans.config, dispatcher, voices, plans.keys, Meters(dispatcher))
-            homes = await _listen_for_homes(front, plans.wyoming_port)
-            server = uvicorn.Server(_uvicorn(front, plans))
+            homes = [await wyoming.listen(front, listener) for listener in plans.wyoming]
+            server = _Server(_uvicorn(front, plans), dispatcher, plans.announce)
             gc.freeze()  # what is here stays: looking through it is 40 ms in which all wait
-            await server.serve()
-            if homes is not None:
-                homes.close()
+            await server.serve(sockets=plans.http)
+            for home in homes:
+                home.close()
         finally:
             await dispatcher.stop(drain_s=1.0)
 
 
-async def _listen_for_homes(front: Front, port: int) -> asyncio.Server | None:
-    """Wyoming knows no keys: where they are asked for, it is not spoken."""
-    return await wyoming.listen(front, port) if port and not front.keys else None
+async def _start(dispatcher: Dispatcher) -> bool:
+    """Load the model; False if a signal came first."""
+    loop, starting = asyncio.get_running_loop(), asyncio.ensure_future(dispatcher.start())
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        dispatcher.drain()
+        loop.call_soon_threadsafe(starting.cancel)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)  # kept: uvicorn raises the signal again when it has closed
+    try:
+        await starting
+    except (asyncio.CancelledError, NightingaleError):
+        if not dispatcher.is_draining:
+            raise
+        return False
+    return True
+
+
+class _Server(uvicorn.Server):
+    """Says when it is ready, and tells the dispatcher of a signal before anything else happens.
+
+    A signal to the whole process group (systemd, timeout) ends the worker as well; without knowing
+    that, its death would be answered with a new one.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, dispatcher: Dispatcher, announce: Callable[[], None]
+    ) -> None:
+        super().__init__(config)
+        self._dispatcher, self._announce = dispatcher, announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._dispatcher.is_draining:  # a signal between loading and here
+            self.should_exit = True
+        else:
+            self._announce()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._dispatcher.drain()
+        super().handle_exit(sig, frame)
 
 
 def _uvicorn(front: Front, plans: Plans) -> uvicorn.Config:

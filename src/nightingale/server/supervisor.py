@@ -67,6 +67,7 @@ class Supervisor:
         self._lock = asyncio.Lock()
         self._watch: asyncio.Task[None] | None = None
         self._is_wanted = self._is_listening = False
+        self.is_stopping = False  # the whole server is: no worker is started any more
         self._n_failures, self._not_before = 0, 0.0
         self._last_error: NightingaleError | None = None
         self.n_starts = self.n_deaths = 0
@@ -88,6 +89,8 @@ class Supervisor:
         async with self._lock:
             self._is_wanted = True
             if self.pid is None:
+                if self.is_stopping:
+                    raise WorkerError("the server is shutting down")
                 self._check_wait()
                 await self._start()
             return self._address
@@ -177,7 +180,7 @@ class Supervisor:
     async def _outlive(self, process: asyncio.subprocess.Process) -> None:
         """When it dies though it is wanted, the next one is started before anybody asks."""
         code = await process.wait()
-        if not self._is_wanted:
+        if not self._is_wanted or self.is_stopping:
             return
         self.n_deaths += 1
         log.warning("worker died", extra={"pid": process.pid, "code": code})

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _MAX_VOICES = 64
 _WARM_UP = "Hello."
+_N_IDLE = 5  # looks in a row, 20 ms apart, that find nothing to do, before it ends
 
 
 class Worker:
@@ -282,7 +283,9 @@ async def serve(model: Nightingale, address: str, max_requests: int) -> None:
     _say({"listening": address})
     await worker.is_draining.wait()
     server.close()
-    while len(worker.engine):
+    n_idle = 0
+    while n_idle < _N_IDLE:  # who waited in the front may be handed over when another one ends
+        n_idle = 0 if len(worker.engine) else n_idle + 1
         await asyncio.sleep(0.02)
     os._exit(0)  # nothing is left to be said, and threads that wait for nobody need no farewell
 

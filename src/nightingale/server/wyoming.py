@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from contextlib import closing, suppress
 from typing import cast
 
@@ -41,8 +42,8 @@ _FORM = {"rate": SAMPLES_PER_SECOND, "width": 2, "channels": 1}
 _WHO = Attribution(name="Nightingale", url="")
 
 
-async def listen(front: Front, port: int) -> asyncio.Server | None:
-    """Beside HTTP, at the same host; None if the port is somebody else's."""
+async def listen(front: Front, listener: socket.socket) -> asyncio.Server:
+    """On a socket that is bound already."""
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -50,11 +51,10 @@ async def listen(front: Front, port: int) -> asyncio.Server | None:
         finally:
             writer.close()
 
-    try:
-        return await asyncio.start_server(accept, front.config.host, port, limit=_MAX_EVENT)
-    except OSError as error:
-        log.warning("no Wyoming", extra={"port": port, "reason": error.strerror})
-        return None
+    host, port = listener.getsockname()[:2]
+    server = await asyncio.start_server(accept, sock=listener, limit=_MAX_EVENT)
+    log.info("Wyoming listens", extra={"host": host, "port": port})
+    return server
 
 
 class _Bounded:
