@@ -22,7 +22,13 @@ def test_auto_takes_what_is_here_and_says_why() -> None:
 
 
 def test_an_absent_device_is_refused_with_those_that_are_here() -> None:
+    absent = "mps" if not torch.backends.mps.is_available() else "cuda"
     with pytest.raises(
-        OptionError, match=r"'abacus' is not to be had here; this machine has: .*cpu"
+        OptionError, match=rf"'{absent}' is not available here; this machine has: .*cpu"
     ):
+        choose(absent)
+
+
+def test_an_unknown_device_is_refused_with_those_that_exist() -> None:
+    with pytest.raises(OptionError, match="no device 'abacus'; choose one of auto, cuda, mps, cpu"):
         choose("abacus")

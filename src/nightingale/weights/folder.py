@@ -10,17 +10,22 @@ from pathlib import Path
 
 from nightingale.errors import NotPulledError
 from nightingale.weights.catalog import Model, Role, by_preference
-from nightingale.weights.convert import convert
 from nightingale.weights.record import sha256_of
 
 
 def find_in(folder: Path, home: Path) -> tuple[Model, dict[Role, Path]]:
     """The best model whose files are all in the folder, and the files, none of them a pickle."""
+    model = identify(folder)
+    return model, {part.role: _readable(folder / part.path, home) for part in model.parts}
+
+
+def identify(folder: Path) -> Model:
+    """The best model whose files are all in the folder."""
     nearest: tuple[int, str, list[str]] | None = None
     for model in by_preference():
         missing = [part.path for part in model.parts if not (folder / part.path).is_file()]
         if not missing:
-            return model, {part.role: _readable(folder / part.path, home) for part in model.parts}
+            return model
         if nearest is None or len(missing) < nearest[0]:
             nearest = len(missing), model.name, missing
     assert nearest is not None
@@ -31,4 +36,7 @@ def find_in(folder: Path, home: Path) -> tuple[Model, dict[Role, Path]]:
 
 
 def _readable(file: Path, home: Path) -> Path:
+    # torch takes seconds to import, and knowing which model it is does not need it.
+    from nightingale.weights.convert import convert  # noqa: PLC0415
+
     return convert(file, sha256_of(file), home) if file.suffix == ".pt" else file
