@@ -9,6 +9,8 @@
     │   └── VoiceError          no such voice, or one that was made for another model
     ├── BusyError               as many requests as there may be; the same one will do later
     ├── SpeechError             the model made nothing that can be heard
+    ├── PlayerError             no program on this machine could play the sound
+    ├── ResumeError             what an interrupted run kept belongs to another request
     ├── WorkerError             the process that owns the model is gone, or cannot start
     ├── AddressError            a host or port that cannot be listened on
     ├── MissingPackageError     an optional package is needed; the message holds the command
@@ -60,6 +62,14 @@ class BusyError(NightingaleError):
 
 class SpeechError(NightingaleError):
     """The model made nothing that can be heard."""
+
+
+class PlayerError(NightingaleError):
+    """No program on this machine could play the sound."""
+
+
+class ResumeError(NightingaleError):
+    """What an interrupted run kept was made by another request, or cannot be read."""
 
 
 class WorkerError(NightingaleError):
