@@ -8,12 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import soundfile
+import typer
 from typer.testing import CliRunner, Result
 
-from nightingale.cli import app, terminal
+from nightingale.cli import app, player
 from nightingale.weights import record
 from tests.tiny_release import make_release
 
@@ -89,7 +91,15 @@ def test_options_reach_the_model(run: Run, release: Path) -> None:
         (("say", TEXT, "-o", "-", "--exaggeration", "11"), "exaggeration is 11.0"),
         (("say", TEXT, "-o", "-", "--voice", "nobody"), "there is no voice 'nobody'"),
         (("say", TEXT, "-o", "-", "--language", "de"), "does not speak 'de'"),
-        (("say", TEXT, "-o", "-", "--device", "abacus"), "'abacus' is not to be had"),
+        (("say", TEXT, "-o", "-", "--device", "abacus"), "there is no device 'abacus'"),
+        (("say", TEXT, "-o", "-", "--plan", "zip"), "there is no plan 'zip'"),
+        (("say", TEXT, "-o", "-", "--decoder", "none"), "there is no decoder 'none'"),
+        (("say", TEXT, "-o", "nowhere/a.wav"), "there is no folder"),
+        (("say", TEXT, "-o", "."), "is a folder"),
+        (("say", "hello", "world", "-o", "-"), 'in quotes: nightingale say "hello world"'),
+        (("say", "-o", "-"), "there is no text"),
+        (("say", TEXT, "--file", "a.txt", "-o", "-"), "there are two texts"),
+        (("say", "--file", "nowhere.txt", "-o", "-"), "nowhere.txt cannot be read"),
         (("say", TEXT, "-o", "-", "--decoder", "meanflow"), "s3gen_meanflow.safetensors"),
     ],
 )
@@ -117,12 +127,11 @@ def test_a_player_is_used_when_nothing_else_is_asked_for(
 ) -> None:
     """A real program found on the path, which keeps what it is given to play."""
     heard = tmp_path / "heard.wav"
-    player = tmp_path / "bin/aplay"
-    player.parent.mkdir()
-    player.write_text(f'#!/bin/sh\ncp "$2" {heard}\n')
-    player.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{player.parent}:/bin")
-    monkeypatch.setattr(terminal, "_PLAYERS", (("aplay", "-q"),))
+    program = tmp_path / "bin/aplay"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\ncp "$2" {heard}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/bin")
     assert run("say", TEXT, "--model", release).exit_code == 0
     assert soundfile.info(heard).frames > 0
     monkeypatch.setenv("PATH", "/nowhere")
@@ -148,15 +157,27 @@ def test_a_stream_is_what_is_said(run: Run, release: Path, tmp_path: Path) -> No
 def test_a_stream_is_played_as_it_comes(
     run: Run, release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(terminal, "_LIVE_PLAYERS", (("tee", str(tmp_path / "heard.wav")),))
+    heard = tmp_path / "heard.wav"
+    monkeypatch.setattr(player, "_LIVE_PLAYERS", (("tee", str(heard)),))
+    monkeypatch.setattr(player, "_PLAYERS", ())
     result = run("say", TEXT, "--stream", "--model", release)
     assert result.exit_code == 0, result.stderr
-    assert soundfile.read(io.BytesIO((tmp_path / "heard.wav").read_bytes()))[0].any()
-    monkeypatch.setattr(terminal, "_LIVE_PLAYERS", (("false",),))  # leaves at once
+    assert soundfile.read(io.BytesIO(heard.read_bytes()))[0].any()
+    monkeypatch.setattr(player, "_LIVE_PLAYERS", (("true",),))  # its listener closes it at once
     assert run("say", TEXT, "--stream", "--model", release).exit_code == 0
-    monkeypatch.setattr(terminal, "_LIVE_PLAYERS", ())
-    result = run("say", TEXT, "--stream", "--model", release)
-    assert (result.exit_code, "-o -" in result.stderr) == (1, True)
+    monkeypatch.setattr(player, "_LIVE_PLAYERS", (("false",),))
+    failed = run("say", TEXT, "--stream", "--model", release)
+    assert (failed.exit_code, "false" in failed.stderr) == (1, True)
+    monkeypatch.setattr(player, "_LIVE_PLAYERS", ())
+    none = run("say", TEXT, "--stream", "--model", release)
+    assert (none.exit_code, "-o -" in none.stderr) == (1, True)
+    copy = tmp_path / "copy"
+    copy.write_text(f'#!/bin/sh\ncp "$1" {heard}.2\n')
+    copy.chmod(0o755)
+    monkeypatch.setattr(player, "_PLAYERS", ((str(copy),),))  # afplay takes no stream either
+    late = run("say", TEXT, "--stream", "--model", release)
+    assert (late.exit_code, "played when all is spoken" in late.stderr) == (0, True)
+    assert (soundfile.read(f"{heard}.2")[0] == soundfile.read(heard)[0]).all()
 
 
 def test_a_voice_lives_from_add_to_remove(
@@ -228,3 +249,75 @@ def test_a_wrong_format_is_told_before_any_work(run: Run, wrong: tuple[str, ...]
     result = run("say", TEXT, *wrong)
     assert result.exit_code == 1
     assert "nightingale pull" not in result.stderr
+
+
+def test_mistakes_are_found_without_importing_torch(tmp_path: Path) -> None:
+    mistakes = [
+        ["say", TEXT, "-o", "a.wav", *wrong]
+        for wrong in (
+            ("-o", "nowhere/a.wav"),
+            ("--voice", "nobody"),
+            ("--language", "xx"),
+            ("--device", "abacus"),
+            ("--min-p", "2"),
+            ("--model", str(tmp_path)),
+        )
+    ]
+    code = (
+        "import sys; from nightingale.cli import app\n"
+        f"for arguments in {mistakes!r}:\n"
+        "    try: app(arguments)\n"
+        "    except SystemExit as end: assert end.code == 1, arguments\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    home = {"NIGHTINGALE_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=home, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert done.stderr.count("\n") == len(mistakes), done.stderr
+
+
+def test_say_names_its_file_and_how_long_it_took(run: Run, release: Path, tmp_path: Path) -> None:
+    file = tmp_path / "out.wav"
+    result = run("say", TEXT, "-o", file, "--model", release)
+    seconds = soundfile.info(file).duration
+    assert f"{file}: {seconds:.1f} s of audio in " in result.stderr
+    assert "x real time)" in result.stderr
+    quiet = run("say", TEXT, "-o", file, "--model", release, "--quiet")
+    assert quiet.stderr == "The text was cut off: a part of it took too long.\n"
+    assert list(tmp_path.glob("*.partial")) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-5 degrees", "-o", "a.wav"], ["-5 degrees"]),
+        (["-o", "a.wav", "-5 degrees", "--quiet"], ["-5 degrees"]),
+        (["-o", "a.wav", "-5"], ["-5"]),
+        (["--quiet", "- and so on"], ["- and so on"]),
+        (["Hi", "-o", "-5 degrees.wav"], ["Hi"]),
+        (["Hi", "--output=a b.wav"], ["Hi"]),
+        (["Hi", "-oa b.wav"], ["Hi"]),
+        (["Hi", "--temperature", "-3"], ["Hi"]),
+        (["-o", "a.wav", "--", "--output"], ["--output"]),
+        (["-", "-o", "-"], ["-"]),
+    ],
+)
+def test_a_text_may_begin_with_a_dash(arguments: list[str], words: list[str]) -> None:
+    commands: Any = typer.main.get_command(app)
+    context = commands.commands["say"].make_context("say", list(arguments))
+    assert context.params["words"] == words
+
+
+def test_a_misspelled_option_is_not_a_text(run: Run) -> None:
+    assert "--output" in run("say", TEXT, "--ouput", "a.wav").stderr
+
+
+def test_say_reads_a_file_and_hints_at_it(run: Run, release: Path, tmp_path: Path) -> None:
+    text = tmp_path / "book.txt"
+    text.write_bytes(b"\xef\xbb\xbf" + TEXT.encode() + b"\r\n")
+    to_pipe = ("-o", "-", "--model", release, "--format", "pcm")
+    assert run("say", "-f", text, *to_pipe).stdout_bytes == run("say", TEXT, *to_pipe).stdout_bytes
+    hinted = run("say", text, *to_pipe)
+    assert hinted.exit_code == 0
+    assert f"to read the file use --file {text}" in hinted.stderr

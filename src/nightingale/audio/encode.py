@@ -7,6 +7,7 @@ A changed rate gives floor(n * rate / 24000 + 1/2) samples, by soxr HQ, which lo
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -167,6 +168,8 @@ def write(
         for at, piece in encoder.patches():
             file.seek(at)
             file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())  # else a power cut may leave the name and nothing in it
         file.close()
         draft.replace(path)
 

@@ -17,9 +17,9 @@ from nightingale.cli.configuration import ConfiguredCommand
 from nightingale.cli.doctor import doctor
 from nightingale.cli.pull import pull
 from nightingale.cli.quantize import quantize
-from nightingale.cli.say import say
+from nightingale.cli.say import SayCommand, say
 from nightingale.cli.serve import serve
-from nightingale.cli.terminal import stderr
+from nightingale.cli.terminal import exit_code_of, stderr
 from nightingale.cli.verify import verify
 from nightingale.cli.voice import voices
 from nightingale.errors import NightingaleError
@@ -35,6 +35,9 @@ class _Commands(TyperGroup):
         except NightingaleError as error:
             stderr().print(str(error), style="red")
             raise typer.Exit(1) from error
+        except KeyboardInterrupt as interrupt:
+            stderr().print(str(interrupt) or "Interrupted.")
+            raise typer.Exit(exit_code_of(interrupt)) from None
 
 
 app = typer.Typer(
@@ -45,7 +48,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-app.command()(say)
+app.command(cls=SayCommand)(say)
 app.command(
     cls=ConfiguredCommand, context_settings={"auto_envvar_prefix": SERVE_PREFIX.rstrip("_")}
 )(serve)
@@ -67,7 +70,7 @@ def _show_version(wanted: bool) -> None:
 def main(
     context: typer.Context,
     version: bool = typer.Option(  # noqa: ARG001
-        False, "--version", callback=_show_version, is_eager=True, help="Say the version and stop."
+        False, "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
     ),
 ) -> None:
     """Streaming text to speech for the Chatterbox family."""

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 import typer
 
 from nightingale import __version__
-from nightingale.cli.terminal import find_player
+from nightingale.cli.player import find_players
 from nightingale.settings import Settings
 
 # extra -> (package, what it is for)
@@ -41,8 +41,8 @@ def doctor(context: typer.Context) -> None:
     table.add_row("voices", _voices(settings))
     for extra, (package, purpose) in _EXTRAS.items():
         table.add_row(purpose, _package(extra, package))
-    player = find_player()
-    table.add_row("player", player[0] if player else "none: install ffmpeg, or write to files")
+    players = find_players()
+    table.add_row("player", players[0][0] if players else "none: install ffmpeg, or write to files")
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console.width = 120

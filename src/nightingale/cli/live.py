@@ -1,110 +1,112 @@
-"""`say --stream`: sound leaves while it is still being made, and a line tells how it goes."""
+"""Sound that leaves while it is still being made, and a line that tells how it goes."""
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Protocol
 
-from nightingale.cli.terminal import find_live_player
-from nightingale.errors import OptionError
+from nightingale.audio.audible import FirstAudible
+from nightingale.cli import player
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from rich.console import Console
 
+    from nightingale.cli.preflight import Target
     from nightingale.pace import Paced
-    from nightingale.speech import Speech
+
+
+class Sink(Protocol):
+    """What takes encoded sound."""
+
+    def write(self, piece: bytes, /) -> object: ...
 
 
 def deliver(
-    speech: Speech, meter: Meter, output: str | None, format_: str, rate: int | None
+    samples: Iterable[NDArray[np.float32]], target: Target, cancel: Callable[[], None]
 ) -> None:
-    """Write or play chunks as they come."""
-    from nightingale.audio.encode import encode, write
+    """Write to standard output, or play, as chunks come."""
+    from nightingale.audio.encode import encode
 
-    if output is not None and output != "-":
-        write(Path(output), meter.samples(), format_, rate)
-        return
-    with _standard_output() if output == "-" else _player() as sink:
+    sink: AbstractContextManager[Sink] = (
+        nullcontext(_StandardOutput()) if target.is_stdout else player.live()
+    )
+    with sink as opened:
         try:
-            for piece in encode(meter.samples(), format_, rate):
-                sink.write(piece)
-                sink.flush()
+            for piece in encode(samples, target.format, target.rate_hz):
+                opened.write(piece)
         except BrokenPipeError:
-            speech.cancel()  # nobody listens any more
+            cancel()  # nobody listens any more
+
+
+class _StandardOutput:
+    def write(self, piece: bytes) -> None:
+        try:
+            sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            # Python flushes it once more at its end, and would complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise
 
 
 class Meter:
-    """What a listener notices: how long the first sound took, and how much is there ahead."""
+    """What a listener notices: when the first sound is heard, and how much there is ahead."""
 
     def __init__(self, paced: Paced) -> None:
         self.paced = paced
         self.started = time.perf_counter()
-        self.first_s: float | None = None
-        self.given_s = self.total_s = 0.0
+        self.given_s = 0.0
+        self._first = FirstAudible()
+        self._first_s: float | None = None  # the first chunk, which may be silence
 
     def samples(self) -> Iterator[NDArray[np.float32]]:
         for chunk in self.paced:
-            if self.first_s is None:
-                self.first_s = time.perf_counter() - self.started
+            passed_s = time.perf_counter() - self.started
+            if self._first_s is None:
+                self._first_s = passed_s
+            self._first.note(chunk.samples, passed_s)
             self.given_s += len(chunk.samples) / chunk.rate_hz
             yield chunk.samples
-        self.total_s = time.perf_counter() - self.started
 
     def line(self) -> str:
         """For the terminal, while it goes on."""
-        if self.first_s is None:
-            return f"{self.paced.made_s:.1f} s of speech, waiting for enough"
-        ahead_s = self.given_s - (time.perf_counter() - self.started - self.first_s)
-        return f"first sound after {self.first_s:.2f} s   {ahead_s:+.1f} s ahead{self._rate()}"
+        if self._first_s is None:
+            return f"{self.paced.made_s:.1f} s of audio, buffering"
+        ahead_s = self.given_s - (time.perf_counter() - self.started - self._first_s)
+        return f"{self._heard()}   {ahead_s:+.1f} s ahead{self._rate()}"
 
     def summary(self) -> str:
         """Afterwards."""
-        text = f"{self.given_s:.1f} s of speech, first sound after {self.first_s or 0:.2f} s"
+        text = f"{self.given_s:.1f} s of audio, {self._heard()}"
         if self.paced.waited_s > 0 and (self.paced.rtf or 0) > 1:
-            text += f", of which {self.paced.waited_s:.1f} s to be ahead: this machine is slower"
+            text += (
+                f", {self.paced.waited_s:.1f} s of it buffering: this machine is slower than speech"
+            )
         return text + self._rate()
 
+    def _heard(self) -> str:
+        if self._first.at_s is None:
+            return "nothing audible yet"
+        return f"first audible sample after {self._first.at_s:.2f} s"
+
     def _rate(self) -> str:
-        return "" if self.paced.rtf is None else f"   {self.paced.rtf:.2f} s of work for each"
+        return "" if self.paced.rtf is None else f"   ({self.paced.rtf:.2f} x real time)"
 
 
 @contextmanager
-def shown(meter: Meter, console: Console) -> Iterator[None]:
-    """A line on the terminal that is kept up to date; in a pipe, nothing."""
-    if not console.is_terminal:
+def shown(meter: Meter, console: Console, *, quiet: bool) -> Iterator[None]:
+    """A line on the terminal that is kept up to date, and a summary; in a pipe, nothing."""
+    if quiet or not console.is_terminal:
         yield
         return
     from rich.live import Live
 
     with Live(console=console, get_renderable=meter.line, refresh_per_second=8, transient=True):
         yield
-
-
-@contextmanager
-def _standard_output() -> Iterator[IO[bytes]]:
-    yield sys.stdout.buffer
-
-
-@contextmanager
-def _player() -> Iterator[IO[bytes]]:
-    player = find_live_player()
-    if player is None:
-        raise OptionError(
-            "no player here takes sound as it comes; install ffmpeg, mpv or alsa-utils, "
-            "or send it on with -o -"
-        )
-    process = subprocess.Popen(player, stdin=subprocess.PIPE)
-    assert process.stdin is not None
-    try:
-        yield process.stdin
-    finally:
-        with suppress(BrokenPipeError):
-            process.stdin.close()
-        process.wait()
+    console.print(meter.summary())

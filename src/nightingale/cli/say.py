@@ -2,64 +2,93 @@
 
 from __future__ import annotations
 
-import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
+from typer.core import TyperCommand
 
-from nightingale.cli.terminal import find_player, play, stderr
-from nightingale.core import TOKENS_PER_SECOND
-from nightingale.errors import OptionError
+from nightingale.cli import text_input
+from nightingale.cli.terminal import stderr, terminable
 from nightingale.settings import Settings
 
-if TYPE_CHECKING:
-    from rich.console import Console
 
-    from nightingale.audio.clip import Audio
-    from nightingale.core import Voice
-    from nightingale.pipeline import Nightingale
+class SayCommand(TyperCommand):
+    """A text may begin with a dash: `say "-5 degrees"` is no option."""
 
-_MAX_STDIN = 1_000_000  # characters: more is a mistake, not a text
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Hand texts over behind `--`, where nothing is an option."""
+        known = {name: option for option in self.params for name in option.opts}
+        options, texts, is_value = list[str](), list[str](), False
+        for number, argument in enumerate(args):
+            if argument == "--":
+                texts += args[number + 1 :]
+                break
+            if not is_value and _is_text(argument, known):
+                texts.append(argument)
+                continue
+            options.append(argument)
+            option = None if is_value else known.get(argument)
+            is_value = option is not None and not getattr(option, "is_flag", True)
+        return super().parse_args(ctx, [*options, "--", *texts] if texts else options)
+
+
+def _is_text(argument: str, known: dict[str, Any]) -> bool:
+    """It begins with a dash, and no option looks like that."""
+    if not argument.startswith("-") or argument == "-":
+        return False
+    name = argument.partition("=")[0] if argument.startswith("--") else argument[:2]
+    has_space = any(character.isspace() for character in argument)
+    return name not in known and (has_space or argument[1].isdigit())
 
 
 def say(  # noqa: PLR0913, PLR0917
     context: typer.Context,
-    text: str = typer.Argument(help="What to say; - reads it from standard input."),
-    output: str | None = typer.Option(
-        None, "-o", "--output", help="File to write, - for standard output. Else it is played."
+    words: list[str] | None = typer.Argument(
+        None, metavar="TEXT", help="Text to speak; - reads it from standard input."
     ),
-    voice: str | None = typer.Option(None, help="A voice from `nightingale voice list`."),
-    model: str | None = typer.Option(None, help="A pulled model, or a folder of its files."),
+    file: Path | None = typer.Option(None, "-f", "--file", help="Read the text from this file."),
+    output: str | None = typer.Option(
+        None, "-o", "--output", help="Output file; - for standard output. Default: play it."
+    ),
+    resume: bool = typer.Option(
+        False, "--resume", help="Continue an interrupted run with the same output file."
+    ),
+    voice: str | None = typer.Option(None, help="Voice from `nightingale voice list`."),
+    model: str | None = typer.Option(None, help="Model name, or a folder with its files."),
     language: str | None = typer.Option(None, help="Language code, such as de."),
-    seed: int | None = typer.Option(None, help="Same seed, same sound."),
-    temperature: float | None = typer.Option(None, help="0 is always the likeliest."),
-    exaggeration: float | None = typer.Option(None, help="How much feeling."),
-    cfg_weight: float | None = typer.Option(None, help="How closely the text is followed."),
-    repetition_penalty: float | None = typer.Option(None),
-    min_p: float | None = typer.Option(None),
-    top_p: float | None = typer.Option(None),
-    top_k: int | None = typer.Option(None),
-    max_tokens: int | None = typer.Option(None, help="Stop after so many; 25 are a second."),
+    seed: int | None = typer.Option(None, help="Random seed; same seed, same audio."),
+    temperature: float | None = typer.Option(None, help="Sampling temperature; 0 = greedy."),
+    exaggeration: float | None = typer.Option(None, help="Emotional intensity."),
+    cfg_weight: float | None = typer.Option(None, help="Classifier-free guidance weight."),
+    repetition_penalty: float | None = typer.Option(None, help="Repetition penalty; 1 = off."),
+    min_p: float | None = typer.Option(None, help="Min-p sampling threshold; 0 = off."),
+    top_p: float | None = typer.Option(None, help="Nucleus sampling threshold; 1 = off."),
+    top_k: int | None = typer.Option(None, help="Top-k sampling; 0 = off."),
+    max_tokens: int | None = typer.Option(
+        None, help="Maximum speech tokens per part of the text; 25 are one second."
+    ),
     decoder: str | None = typer.Option(None, help="standard (10 steps) or meanflow (2 steps)."),
     plan: str | None = typer.Option(
-        None, help="How exactly: reference, balanced, fast, live or live-fast."
+        None, help="Speed/precision plan: reference, balanced, fast, live or live-fast."
     ),
-    device: str = typer.Option("auto", help="Where to compute."),
-    format_: str | None = typer.Option(None, "--format", help="Sound format; else the file's."),
+    device: str = typer.Option("auto", help="Device to compute on."),
+    threads: int | None = typer.Option(None, min=1, help="CPU threads. Default: torch's choice."),
+    format_: str | None = typer.Option(
+        None, "--format", help="Audio format. Default: by the file's extension."
+    ),
     rate: int | None = typer.Option(None, help="Sample rate in Hz."),
-    watermark: bool = typer.Option(
-        True, help="Mark the sound as synthetic, inaudibly, so that it can be told from a person."
-    ),
-    play_it: bool = typer.Option(False, "--play", help="Play it, also when it is written."),
+    watermark: bool = typer.Option(True, help="Add an inaudible watermark: this is synthetic."),
+    play_it: bool = typer.Option(False, "--play", help="Play it even when writing a file."),
     stream: bool = typer.Option(
-        False, "--stream", help="Let it be heard while it is made; - reads text as it comes."
+        False, "--stream", help="Play or write audio while it is made; - reads text as it arrives."
     ),
+    quiet: bool = typer.Option(False, "-q", "--quiet", help="Print only warnings and errors."),
 ) -> None:
     """Speak a text."""
+    from nightingale.cli import preflight
+    from nightingale.cli.request import Request
+
     settings: Settings = context.obj
     given = {
         "language": language,
@@ -74,141 +103,34 @@ def say(  # noqa: PLR0913, PLR0917
         "max_tokens": max_tokens,
     }
     options = {name: value for name, value in given.items() if value is not None}
-    if stream and output is not None and play_it:
-        raise OptionError("--stream either plays or writes: leave out --play or -o")
-    if not stream:
-        output, play_it = _destination(output, play_it)
-    format_ = _check_format(output, format_, rate)
-    console = stderr()
-
-    from nightingale.pipeline import Nightingale
-    from nightingale.voice.library import Library
-
-    with console.status("loading") if console.is_terminal else _nothing():
-        engine = Nightingale.load(
-            model,
-            home=settings.home,
-            device=device,
-            decoder=decoder,
-            watermark=watermark,
-            plan=plan or ("live" if stream else "reference"),
-        )
-        library, family = Library(settings.home / "voices"), engine.parts.model.family
-        chosen = library.load(voice, family)[0] if voice else None
-    if model is None and engine.parts.model.is_bundled:
-        console.print(
-            "Speaking with fledgling, the small model that comes along. "
-            "`nightingale pull multilingual` brings the real voice."
-        )
-    if stream:
-        _speak_live(engine, text, chosen, output, format_, rate, options)
-        return
-    with _progress(console) as progress:
-        audio = engine.say(_read(text), chosen, progress=progress, **options)
-    _warn(console, audio.is_complete)
-    _deliver(audio, output, play_it, format_, rate)
-    if console.is_terminal:
-        rtf = audio.timings.total_ms / 1e3 / audio.seconds
-        console.print(f"{audio.seconds:.1f} s of speech, {rtf:.2f} s of work for each")
-
-
-def _speak_live(
-    engine: Nightingale,
-    text: str,
-    voice: Voice | None,
-    output: str | None,
-    format_: str,
-    rate: int | None,
-    options: dict[str, Any],
-) -> None:
-    from nightingale.cli import live
-    from nightingale.pace import Paced, expected_seconds
-
-    console = stderr()
-    is_known = text != "-"
-    speech = engine.stream(text if is_known else _arriving(), voice, **options)
-    meter = live.Meter(Paced(speech, expected_seconds(text) if is_known else 0.0))
-    with live.shown(meter, console):
-        live.deliver(speech, meter, output, format_, rate)
-    _warn(console, speech.is_complete)
-    if console.is_terminal:
-        console.print(meter.summary())
-
-
-def _warn(console: Console, is_complete: bool) -> None:
-    if not is_complete:
-        console.print("The text was cut off: a part of it took too long.", style="yellow")
-
-
-def _arriving() -> Iterator[str]:
-    """Standard input as it is typed or piped, up to a limit."""
-    for _ in range(_MAX_STDIN):
-        character = sys.stdin.read(1)
-        if not character:
-            return
-        yield character
-
-
-def _destination(output: str | None, play_it: bool) -> tuple[str | None, bool]:
-    if output is None and not play_it:
-        if find_player() is None:
-            raise OptionError("there is no player here: say where to write with -o FILE, or -o -")
-        return None, True
-    return output, play_it
-
-
-def _check_format(output: str | None, format_: str | None, rate: int | None) -> str:
-    """A mistake here is told before the work, not after it."""
-    from nightingale.audio.encode import encode, format_of
-
-    if format_ is None:
-        format_ = "wav" if output in (None, "-") else format_of(Path(output or ""))
-    encode((), format_, rate)
-    return format_
-
-
-def _read(text: str) -> str:
-    if text != "-":
-        return text
-    return sys.stdin.read(_MAX_STDIN)
-
-
-def _deliver(
-    audio: Audio, output: str | None, play_it: bool, format_: str, rate: int | None
-) -> None:
-    if output == "-":
-        from nightingale.audio.encode import encode
-
-        for piece in encode([audio.samples], format_, rate):
-            sys.stdout.buffer.write(piece)
-        sys.stdout.buffer.flush()
-    elif output is not None:
-        audio.save(output, format_, rate)
-    if play_it:
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "speech.wav"
-            audio.save(file)
-            play(str(file))
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
-
-
-@contextmanager
-def _progress(console: Console) -> Iterator[Callable[[int], Any]]:
-    """How many seconds of speech there are, on a terminal; in a pipe, silence."""
-    from rich import progress
-
-    columns = (progress.SpinnerColumn(), progress.TextColumn("{task.description}"))
-    with progress.Progress(
-        *columns, console=console, disable=not console.is_terminal, transient=True
-    ) as bars:
-        task = bars.add_task("reading", total=None)
-
-        def report(n_tokens: int) -> None:
-            seconds = n_tokens / TOKENS_PER_SECOND
-            bars.update(task, description=f"{seconds:.1f} s of speech")
-
-        yield report
+    words, plan = words or [], plan or ("live" if stream else "reference")
+    text_input.check_source(words, file)
+    target = preflight.check_target(output, format_, rate, play=play_it, stream=stream)
+    preflight.check_plan(plan, decoder, device)
+    found = preflight.check_model(model, settings.home)
+    request = Request(
+        home=settings.home,
+        target=target,
+        model=found,
+        model_name=model,
+        voice=voice,
+        voice_file=preflight.check_voice(voice, settings.home),
+        options=options,
+        checked=preflight.check_options(found, options),
+        plan=plan,
+        decoder=decoder,
+        device=device,
+        watermark=watermark,
+        threads=threads,
+        is_streamed=stream,
+        is_resumed=resume,
+        is_quiet=quiet,
+    )
+    is_arriving = stream and words == ["-"]
+    with terminable():
+        text = text_input.arriving() if is_arriving else text_input.read(words, file)
+        if words and text_input.is_file_name(words[0]) and not quiet:
+            stderr().print(
+                f"Speaking the words {words[0]!r}; to read the file use --file {words[0]}"
+            )
+        request.speak(text)

@@ -1,34 +1,16 @@
-"""What the commands share: a console for people, and a way to be heard."""
+"""What the commands share: a console for people, and how a command ends when it is interrupted."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from typing import TYPE_CHECKING
-
-from nightingale.errors import OptionError
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Programs that play a WAV file given by name, the likelier ones first.
-_PLAYERS: tuple[tuple[str, ...], ...] = (
-    ("ffplay", "-autoexit", "-nodisp", "-loglevel", "error"),
-    ("mpv", "--really-quiet", "--no-video"),
-    ("pw-play",),
-    ("paplay",),
-    ("afplay",),
-    ("aplay", "-q"),
-    ("play", "-q"),
-)
-
-# Those that play a WAV stream as it comes in.
-_LIVE_PLAYERS: tuple[tuple[str, ...], ...] = (
-    ("ffplay", "-autoexit", "-nodisp", "-loglevel", "error", "-i", "-"),
-    ("mpv", "--really-quiet", "--no-video", "-"),
-    ("aplay", "-q", "-"),
-    ("play", "-q", "-t", "wav", "-"),
-)
+_TABLE_WIDTH = 120  # in a pipe: a row stays a line for the program that reads it
 
 
 def stderr() -> Console:
@@ -38,20 +20,38 @@ def stderr() -> Console:
     return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
-def find_player() -> tuple[str, ...] | None:
-    return next((player for player in _PLAYERS if shutil.which(player[0])), None)
+def print_table(console: Console, table: Any) -> None:
+    """A table whose rows are not folded where there is no terminal."""
+    console.print(table, width=None if console.is_terminal else _TABLE_WIDTH)
 
 
-def find_live_player() -> tuple[str, ...] | None:
-    return next((player for player in _LIVE_PLAYERS if shutil.which(player[0])), None)
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM, with what there is to say about it."""
+
+    def __init__(self, message: str, exit_code: int = 128 + signal.SIGINT) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+    @classmethod
+    def of(cls, interrupt: KeyboardInterrupt, message: str) -> Interrupted:
+        """The same interruption with a message."""
+        return cls(message, exit_code_of(interrupt))
 
 
-def play(file: str) -> None:
-    """Play a WAV file and wait for its end."""
-    player = find_player()
-    if player is None:
-        names = ", ".join(player[0] for player in _PLAYERS)
-        raise OptionError(
-            f"there is no player here; install one of {names}, or write to a file with -o"
-        )
-    subprocess.run([*player, file], check=True, stdin=subprocess.DEVNULL)
+def exit_code_of(interrupt: KeyboardInterrupt) -> int:
+    """As a shell counts: 130 for SIGINT, 143 for SIGTERM."""
+    return interrupt.exit_code if isinstance(interrupt, Interrupted) else 128 + signal.SIGINT
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM ends the work as Ctrl-C does: what was made is kept, what is temporary is removed."""
+
+    def stop(number: int, _frame: Any) -> None:
+        raise Interrupted("Terminated.", 128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
