@@ -26,7 +26,8 @@ from nightingale.errors import (
 )
 from nightingale.pipeline import Nightingale
 from nightingale.speech import Speech
-from nightingale.voice.library import Card, to_bytes
+from nightingale.voice.card import Card
+from nightingale.voice.library import to_bytes
 from nightingale.weights import catalog, record
 from tests.flow.tiny import tiny_flow
 from tests.tiny_release import make_release

@@ -11,7 +11,8 @@ from safetensors.torch import save_file
 
 from nightingale.core import Family, FlowPrompt, Voice
 from nightingale.errors import CorruptFileError, VoiceError
-from nightingale.voice.library import Card, Library, from_release, read, to_bytes
+from nightingale.voice.card import Card
+from nightingale.voice.library import Library, from_release, read, to_bytes
 from tests.tiny import tiny_voice
 
 CARD = Card("multilingual", "de", "ab" * 32, "my own voice")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -27,12 +27,14 @@ def add(
     """Make a voice from a recording. Only clone people who agreed to it."""
     settings: Settings = context.obj
 
-    from nightingale.voice.library import Card, Library, read
+    from nightingale.voice.card import Card, is_voice_file
+    from nightingale.voice.library import Library, read
 
     library = Library(settings.home / "voices")
     library.check_free(name)
-    if recording.suffix == ".safetensors":
+    if is_voice_file(recording) or recording.suffix == ".safetensors":
         voice, card = read(recording)
+        card = replace(card, language=language or card.language, consent=consent or card.consent)
         library.save(name, voice, card)
         return
     from nightingale.pipeline import Nightingale
@@ -72,15 +74,18 @@ def list_(context: typer.Context) -> None:
 @voices.command()
 def export(
     context: typer.Context,
-    name: str = typer.Argument(),
-    file: Path = typer.Argument(help="Where to; `voice add` takes it in again elsewhere."),
+    name: str = typer.Argument(help="The voice."),
+    file: Path = typer.Argument(help="Where to write it: a file, or a folder."),
+    force: bool = typer.Option(False, "--force", help="Overwrite the file if it exists."),
 ) -> None:
-    """Copy a voice into a file that can be given away."""
+    """Copy a voice to a file, which `voice add` imports elsewhere whatever its name."""
     settings: Settings = context.obj
 
-    from nightingale.voice.library import Library
+    from nightingale.voice.folder import Folder
 
-    shutil.copyfile(Library(settings.home / "voices").find(name), file)
+    written = Folder(settings.home / "voices").export(name, file, overwrite=force)
+    size_kb = written.stat().st_size / 1000
+    stderr().print(f"Voice {name!r} exported to {written} ({size_kb:.0f} kB).")
 
 
 @voices.command()

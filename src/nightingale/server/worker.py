@@ -176,7 +176,8 @@ class Connection:
         task.add_done_callback(self._tasks.discard)
 
     async def _clone(self, message: Message, payload: bytes) -> None:
-        from nightingale.voice.library import Card, to_bytes  # noqa: PLC0415
+        from nightingale.voice.card import Card  # noqa: PLC0415
+        from nightingale.voice.library import to_bytes  # noqa: PLC0415
 
         try:
             voice, report = await asyncio.to_thread(self._worker.model.clone, payload)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from nightingale.errors import VoiceError
+from nightingale.errors import OptionError, VoiceError
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 MAX_BYTES = 4 * 2**20  # ten seconds of prompt are a quarter of a megabyte
@@ -46,6 +47,23 @@ class Folder:
         if not file.is_file():
             known = ", ".join(self.names()) or "none yet: make one with `nightingale voice add`"
             raise VoiceError(f"there is no voice {name!r}; there are: {known}")
+        return file
+
+    def export(self, name: str, to: Path, *, overwrite: bool = False) -> Path:
+        """Copy a voice's file elsewhere, into a folder under its name; returns where it is now."""
+        source = self.find(name)
+        file = to / source.name if to.is_dir() else to
+        if file.exists() and (not overwrite or file.samefile(source)):
+            raise OptionError(f"{file} exists already; take another name, or overwrite it: --force")
+        draft = file.with_name(f".{file.name}.{uuid4().hex[:8]}")
+        try:
+            draft.write_bytes(source.read_bytes())
+            draft.replace(file)
+        except OSError as error:
+            raise OptionError(f"{file} cannot be written: {error.strerror}") from error
+        finally:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
         return file
 
     def remove(self, name: str) -> None:

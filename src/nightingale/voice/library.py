@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from nightingale.core import Family, FlowPrompt, T3Prompt, Voice
 from nightingale.errors import CorruptFileError, VoiceError
+from nightingale.voice.card import KEY, Card, card_of
 from nightingale.voice.folder import MAX_BYTES, Folder
 
 # How the tensors are called in a file, and what they must look like (None: any length).
@@ -28,16 +29,6 @@ _LAYOUT: dict[str, tuple[torch.dtype, tuple[int | None, ...]]] = {
     "flow.mel": (torch.float32, (None, 80)),
     "flow.xvector": (torch.float32, (192,)),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """What a voice file says about itself."""
-
-    family: Family  # the model it was made for
-    language: str | None = None  # of the recording
-    source_sha256: str | None = None  # of the recording
-    consent: str | None = None  # who agreed to it being cloned, in a person's own words
 
 
 class Library(Folder):
@@ -73,26 +64,24 @@ def to_bytes(voice: Voice, card: Card) -> bytes:
         "flow.mel": voice.flow.mel,
         "flow.xvector": voice.flow.xvector,
     }
-    header = {"voice": json.dumps(asdict(card), sort_keys=True)}
+    header = {KEY: json.dumps(asdict(card), sort_keys=True)}
     return save({name: t.cpu().contiguous() for name, t in tensors.items()}, header)
 
 
 def read(file: Path) -> tuple[Voice, Card]:
     """A voice and its card, from a file that may come from anywhere."""
-    try:
-        if file.stat().st_size > MAX_BYTES:
-            raise CorruptFileError(f"{file} is larger than any voice file")
-        return from_bytes(file.read_bytes(), str(file))
-    except FileNotFoundError as error:
-        raise VoiceError(f"{file} is not there") from error
+    if not file.is_file():
+        raise VoiceError(f"{file} is not there, or is no file")
+    if file.stat().st_size > MAX_BYTES:
+        raise CorruptFileError(f"{file} is larger than any voice file")
+    return from_bytes(file.read_bytes(), str(file))
 
 
 def from_bytes(data: bytes, what: str) -> tuple[Voice, Card]:
     """Likewise, from what would be in the file; `what` is how a person knows it."""
+    card = card_of(data, what)
     try:
         tensors = load(data)
-        n_header = int.from_bytes(data[:8], "little")
-        card = _card(json.loads(data[8 : 8 + n_header])["__metadata__"])
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CorruptFileError(f"{what} is not a voice file ({error})") from error
     _check(what, tensors)
@@ -119,11 +108,6 @@ def from_release(tensors: Mapping[str, Tensor]) -> Voice:
             tensors["gen.embedding"].float().flatten(),
         ),
     )
-
-
-def _card(header: Mapping[str, str]) -> Card:
-    said = json.loads(header["voice"])
-    return Card(**{field.name: said[field.name] for field in fields(Card)})
 
 
 def _check(what: str, tensors: Mapping[str, Tensor]) -> None:
