@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 import numpy as np
@@ -168,7 +169,7 @@ class Ffmpeg:
     """What FFmpeg writes, by way of PyAV: Opus in Ogg, AAC in ADTS."""
 
     def __init__(self, rate_hz: int, container: str, codec: str, bit_rate: int) -> None:
-        av = _pyav()
+        av = pyav()
         self._tape = _Tape()
         self._frame_of = av.AudioFrame.from_ndarray
         self._rate_hz = rate_hz
@@ -231,7 +232,15 @@ class _WriteOnly:
         self.write = tape.write
 
 
-def _pyav() -> Any:
+def has_pyav() -> bool:
+    """Whether the extra `codecs` is installed; does not import it."""
+    try:
+        return find_spec("av") is not None
+    except ValueError:  # an import of it failed before
+        return False
+
+
+def pyav() -> Any:
     try:
         return import_module("av")
     except ImportError as error:

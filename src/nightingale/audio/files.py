@@ -1,8 +1,9 @@
 """Recordings in: bytes of unknown origin become one bounded, finite mono wave.
 
 The only door for soundfile. Decoding a stranger's file is the riskiest thing that we do, so the
-kind is told from the first bytes and only five kinds are handed on; everything is read in blocks,
-and what a header claims is neither believed nor allocated. Knows nothing of voices or models.
+kind is told from the first bytes: five kinds are read by libsndfile, some more by FFmpeg in another
+process (`decode`), and nothing else. Everything is read in blocks, and what a header claims is
+neither believed nor allocated. Knows nothing of voices or models.
 """
 
 from __future__ import annotations
@@ -17,35 +18,36 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import soundfile
 import soxr
 from numpy.typing import NDArray
 
+from nightingale.audio.decode import DecodeError, Decoder
 from nightingale.errors import AudioError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer
 
 Wave = NDArray[np.float32]
+Readable: TypeAlias = soundfile.SoundFile | Decoder
 
-READABLE = "WAV, AIFF, FLAC, OGG (Vorbis or Opus) and MP3"
-_CONVERT = f"{READABLE} can be read; make one with `ffmpeg -i IN out.wav`"
+READABLE = "WAV, AIFF, FLAC, OGG (Vorbis or Opus), MP3, M4A/MP4, AAC, WebM, WMA, AMR and CAF"
+_CONVERT = f"{READABLE} can be read; convert it with `ffmpeg -i IN out.wav`"
 
 _CODECS = (
     *("PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW"),
     *("VORBIS", "OPUS", "MPEG_LAYER_I", "MPEG_LAYER_II", "MPEG_LAYER_III"),
 )
 _CHUNKED = (b"RIFFWAVE", b"RIFXWAVE", b"RF64WAVE", b"FORMAIFF", b"FORMAIFC")
-_FOREIGN = (  # where to look, what stands there, what it is called
-    (4, b"ftyp", "an MP4 or M4A file"),
-    (0, b"\x1aE\xdf\xa3", "a WebM or Matroska file"),
-    (0, b"\x30\x26\xb2\x75", "a Windows Media file"),
-    (0, b"#!AMR", "an AMR file"),
-    (0, b"caff", "a Core Audio file"),
-    (0, b"PK\x03\x04", "a ZIP archive"),
+_BY_FFMPEG = (  # where to look, what stands there, the demuxer for it
+    (4, b"ftyp", "mov"),
+    (0, b"\x1aE\xdf\xa3", "matroska"),
+    (0, b"\x30\x26\xb2\x75", "asf"),
+    (0, b"#!AMR", "amr"),
+    (0, b"caff", "caf"),
 )
 _BLOCK_SAMPLES = 2**18  # of all channels together: 1 MB as float32
 _OPEN_SIZE = 0x7FFF_0000  # writers into a pipe put a size from here on: they could not know it
@@ -78,7 +80,8 @@ def read(source: Path | str | bytes, rate_hz: int, limits: Limits = LIMITS) -> W
         raise AudioError(
             f"the recording has more than {limits.max_bytes >> 20} MB; cut a shorter piece of it"
         )
-    with _opened(_check_kind(data), deadline) as file:
+    data, demuxer = _check_kind(data)
+    with _opened(data, demuxer, deadline) as file:
         _check_header(file, limits)
         return _resampled(_blocks(file, limits, deadline), file.samplerate, rate_hz)
 
@@ -106,16 +109,18 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def _check_kind(data: bytes) -> bytes:
-    """Refuse what is none of the five kinds; returns the data without an ID3 tag in front."""
+def _check_kind(data: bytes) -> tuple[bytes, str | None]:
+    """The data without an ID3 tag in front, and FFmpeg's demuxer if it is for FFmpeg to read."""
     if not data:
         raise AudioError("the recording is an empty file; record or copy it again")
     if data[:3] == b"ID3" and len(data) >= 10:
         n_tag = functools.reduce(lambda size, byte: size << 7 | byte & 127, data[6:10], 0)
         data = data[10 + n_tag :]
-    for at, mark, name in _FOREIGN:
+    for at, mark, demuxer in _BY_FFMPEG:
         if data[at : at + len(mark)] == mark:
-            raise AudioError(f"the recording is {name}; {_CONVERT}")
+            return data, demuxer
+    if data[:1] == b"\xff" and data[1:2] and data[1] & 0xF6 == 0xF0:  # ADTS: layer 0
+        return data, "aac"
     is_chunked = data[:4] + data[8:12] in _CHUNKED
     is_mpeg = data[:1] == b"\xff" and data[1:2] >= b"\xe0"
     if not (is_chunked or is_mpeg or data[:4] in (b"fLaC", b"OggS")):
@@ -129,7 +134,7 @@ def _check_kind(data: bytes) -> bytes:
                 f"the recording is cut short: {len(data)} of {n_claimed} bytes are there; "
                 "copy it again"
             )
-    return data
+    return data, None
 
 
 class _Tape(io.BytesIO):
@@ -155,13 +160,17 @@ class _Forward(soundfile.SoundFile):  # type: ignore[misc]
 
 
 @contextmanager
-def _opened(data: bytes, deadline: float) -> Iterator[soundfile.SoundFile]:
+def _opened(data: bytes, demuxer: str | None, deadline: float) -> Iterator[Readable]:
     try:
-        with _Forward(_Tape(data, deadline)) as file:
-            yield file
-    except soundfile.SoundFileError as error:
+        if demuxer is not None:
+            with Decoder(data, demuxer, deadline - time.monotonic()) as decoder:
+                yield decoder
+        else:
+            with _Forward(_Tape(data, deadline)) as file:
+                yield file
+    except (soundfile.SoundFileError, DecodeError) as error:
         _check_time(deadline)
-        reason = getattr(error, "error_string", "unreadable").rstrip(".")
+        reason = getattr(error, "error_string", str(error)).rstrip(".")
         raise AudioError(f"the recording is damaged ({reason}); {_CONVERT}") from error
 
 
@@ -170,8 +179,8 @@ def _check_time(deadline: float) -> None:
         raise AudioError(f"reading the recording takes too long; {_CONVERT}")
 
 
-def _check_header(file: soundfile.SoundFile, limits: Limits) -> None:
-    if file.subtype not in _CODECS:
+def _check_header(file: Readable, limits: Limits) -> None:
+    if isinstance(file, soundfile.SoundFile) and file.subtype not in _CODECS:
         raise AudioError(
             f"the recording holds {file.subtype_info}, which we do not read; {_CONVERT}"
         )
@@ -187,7 +196,7 @@ def _check_header(file: soundfile.SoundFile, limits: Limits) -> None:
         )
 
 
-def _blocks(file: soundfile.SoundFile, limits: Limits, deadline: float) -> Iterator[Wave]:
+def _blocks(file: Readable, limits: Limits, deadline: float) -> Iterator[Wave]:
     """What can be decoded, mono, block by block; ends with an error if it is not a whole one."""
     rate_hz, n_frames = file.samplerate, 0
     while True:
