@@ -121,6 +121,9 @@ def serve(  # noqa: PLR0913, PLR0917
     stall: float = typer.Option(
         60.0, min=0.1, help="Seconds before a client that reads nothing is dropped."
     ),
+    max_prebuffer: float = typer.Option(
+        10.0, min=0, help="Maximum seconds of prebuffering when slower than real time."
+    ),
     log_level: str = typer.Option(
         "info", callback=_one_of(*_LOG_LEVELS), help=f"{', '.join(_LOG_LEVELS)}."
     ),
@@ -178,6 +181,7 @@ def serve(  # noqa: PLR0913, PLR0917
             origins=tuple(origin),
             allowed_hosts=tuple(allowed_host),
             stall_s=stall,
+            max_prebuffer_s=max_prebuffer,
         ),
         recipe=Recipe(
             home=settings.home,

@@ -18,11 +18,12 @@ from itertools import count
 import numpy as np
 
 from nightingale import errors
-from nightingale.core import Word
+from nightingale.core import PLANS, Plan, Word
 from nightingale.errors import BusyError, NightingaleError, WorkerError
+from nightingale.pace import Prebuffer, RecentFactor, window_seconds
 from nightingale.server import wire
 from nightingale.server.supervisor import Supervisor
-from nightingale.server.utterance import Ask, Outcome, Utterance
+from nightingale.server.utterance import Ask, Outcome, Samples, Utterance
 from nightingale.server.wire import Message
 
 log = logging.getLogger("nightingale.dispatch")
@@ -68,6 +69,7 @@ class Dispatcher:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._n_speaking = 0
         self._seconds = 2.0  # that a request takes, of late
+        self._factor = RecentFactor()
         self._writer: asyncio.StreamWriter | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -109,6 +111,16 @@ class Dispatcher:
     @property
     def n_waiting(self) -> int:
         return len(self._waiting)
+
+    @property
+    def n_producing(self) -> int:
+        """Streams that the worker computes now: neither over nor without room."""
+        return sum(utterance.can_produce for utterance in self._open.values())
+
+    @property
+    def real_time_factor(self) -> float | None:
+        """Of late, with as many streams as are being made now; None: nothing was measured yet."""
+        return self._factor.at(max(1, self.n_producing))
 
     def utter(self, ask: Ask) -> Utterance:
         """One that is not spoken yet, but can be written to."""
@@ -267,7 +279,7 @@ class Dispatcher:
         kind = message["kind"]
         if kind == "audio":
             self.heard_at = time.monotonic()
-            utterance.hear(np.frombuffer(payload, "<f4"))
+            self._take_audio(utterance, np.frombuffer(payload, "<f4"), message.get("idle_s", 0.0))
         elif kind == "words":
             words = [Word(*word) for word in message["words"]]
             utterance.hear_words(message["first"], words)
@@ -287,6 +299,14 @@ class Dispatcher:
             )
         elif kind == "error":
             utterance.fail(_error(message))
+
+    def _take_audio(self, utterance: Utterance, samples: Samples, idle_s: float) -> None:
+        if not utterance.n_received:
+            plan = PLANS.get(self.hello.get("plan", ""), Plan())
+            utterance.prebuffer = Prebuffer(self.real_time_factor, window_seconds(plan.grid))
+        measured = utterance.hear(samples, idle_s)
+        if measured is not None:
+            self._factor.note(max(1, self.n_producing), *measured)
 
     @staticmethod
     def _take_clone(waiting: asyncio.Future[Cloned], message: Message, payload: bytes) -> None:

@@ -35,6 +35,7 @@ class Config:
     max_body: int = 32 * 2**20  # bytes; a recording is the largest thing that comes
     origins: tuple[str, ...] = ()  # browser origins that are allowed, beside our own
     allowed_hosts: tuple[str, ...] = ()  # names in the Host header: a.b, *.a.b, or * for all
+    max_prebuffer_s: float = 10.0  # when speech is made slower than it is played
     stall_s: float = 60.0  # who takes nothing for so long is taken to be gone
 
     @property
@@ -53,6 +54,7 @@ class Order:
     is_sse: bool = False
     is_streamed: bool = True
     has_words: bool = False
+    is_prebuffered: bool = True
     ignored: tuple[str, ...] = ()
     request_id: str = ""
     key: Key = ANYBODY

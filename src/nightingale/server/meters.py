@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _FIRST_S = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30)
 _RTF = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.85, 1, 1.25, 1.5, 2, 3, 5)
-NOTICED_S = 0.1  # a shorter gap is covered by any player's own buffer
 
 
 class Meters:
@@ -36,7 +35,7 @@ class Meters:
             **here,  # type: ignore[arg-type]
         )
         self.first_audio = Histogram(
-            "first_audio_seconds", "From the request to its first samples.",
+            "first_audio_seconds", "From the request to its first audible sample.",
             buckets=_FIRST_S, **here,  # type: ignore[arg-type]
         )  # fmt: skip
         self.rtf = Histogram(
@@ -67,9 +66,8 @@ class Meters:
             self.first_audio.observe(clock.first_s)
         if utterance.outcome is not None and utterance.outcome.work_s and seconds:
             self.rtf.observe(utterance.outcome.work_s / seconds)
-        noticed = [gap for gap in clock.gaps_s if gap > NOTICED_S]
-        self.underruns.inc(len(noticed))
-        self.underrun_s.inc(sum(noticed))
+        self.underruns.inc(len(clock.gaps_s))
+        self.underrun_s.inc(sum(clock.gaps_s))
 
 
 class _Now(Collector):

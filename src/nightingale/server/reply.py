@@ -11,6 +11,7 @@ import base64
 import hashlib
 import json
 import logging
+import time
 from collections.abc import AsyncGenerator, MutableMapping
 from contextlib import aclosing, closing, suppress
 from typing import Any
@@ -24,7 +25,7 @@ from nightingale.core import SAMPLES_PER_SECOND, Word
 from nightingale.errors import BusyError, RequestError, SpeechError
 from nightingale.server.faults import Fault
 from nightingale.server.front import Front, Order, coded
-from nightingale.server.utterance import Utterance
+from nightingale.server.utterance import Samples, Utterance
 
 log = logging.getLogger("nightingale.reply")
 
@@ -93,12 +94,15 @@ class Reply(Response):
 
     async def _send_whole(self, utterance: Utterance, send: Send) -> None:
         with closing(Encoder(self._order.format, self._order.rate_hz)) as encoder:
-            body = [encoder.start()]
+            body, samples = [encoder.start()], list[Samples]()
             async for event in utterance:
                 if isinstance(event, np.ndarray):
                     body.append(await coded(encoder, event))
+                    samples.append(event)
             body.append(encoder.finish())
             whole = patched(b"".join(body), encoder.patches())
+        if samples:
+            utterance.clock.note(np.concatenate(samples), time.monotonic())
         await self._begin(send, {"content-length": str(len(whole))})
         await self._send(send, whole, more_body=False)
 
@@ -118,7 +122,8 @@ class Reply(Response):
         order = self._order
         with closing(Encoder(order.format, order.rate_hz)) as encoder:
             head = encoder.start()
-            async for event in utterance:
+            max_wait_s = self._front.config.max_prebuffer_s if order.is_prebuffered else 0.0
+            async for event in utterance.paced(max_wait_s):
                 if isinstance(event, np.ndarray):
                     head += await coded(encoder, event)
                     if head:
@@ -141,16 +146,18 @@ class Reply(Response):
         return _event(type="speech.audio.delta", audio=base64.b64encode(data).decode())
 
     def _head(self) -> dict[str, str]:
-        order, clock = self._order, self._utterance.clock if self._utterance else None
-        first_ms = 1e3 * (clock.first_s or 0.0) if clock else 0.0
+        order, utterance = self._order, self._utterance
+        assert utterance is not None
         headers = {
             "content-type": order.content_type,
             "cache-control": "no-store",
             "x-accel-buffering": "no",
             "x-sample-rate": str(order.rate_hz),
             "x-seed": str(order.ask.options.get("seed", 0)),
-            "server-timing": f"first-audio;dur={first_ms:.1f}",
+            "server-timing": utterance.timing,
         }
+        if utterance.prebuffer.prior is not None:
+            headers["x-real-time-factor"] = f"{utterance.prebuffer.prior:.3f}"
         if self._front.dispatcher.hello.get("is_marked"):
             headers["x-watermark"] = "perth"
         if order.ignored:
@@ -175,9 +182,9 @@ class Reply(Response):
             "bytes": self._n_bytes,
             "sha256": self._sum.hexdigest(),
             "resumed": utterance.n_resumed,
+            **utterance.report,
         }
         front.keep_receipt(order.request_id, receipt)
-        first_s = utterance.clock.first_s
         line = {
             "request": order.request_id,
             "key": order.key.name,
@@ -185,7 +192,7 @@ class Reply(Response):
             "format": order.format,
             "characters": order.n_characters,
             "seconds": receipt["seconds"],
-            "first_ms": None if first_s is None else round(1e3 * first_s, 1),
+            "first_ms": utterance.first_ms,
             "work_s": None if outcome is None else round(outcome.work_s, 3),
             "resumed": utterance.n_resumed,
         }

@@ -70,6 +70,7 @@ class SpeechBody(Sampling):
     timestamps: bool = Field(
         default=False, validation_alias=AliasChoices("timestamps", "return_timestamps")
     )
+    prebuffer: bool = True  # False: each chunk at once, for players that buffer by themselves
 
     @property
     def voice_name(self) -> str | None:
@@ -83,6 +84,8 @@ class StartMessage(Sampling):
     voice: str | None = None
     response_format: str = "pcm"
     sample_rate: int | None = None
+    prebuffer: bool = True
+    progress: bool = False  # send `buffering` while sound is held back
 
 
 class ChatterboxBody(Sampling):

@@ -43,6 +43,7 @@ def routes(front: Front) -> APIRouter:
                 is_sse=body.stream_format == "sse",
                 is_streamed=body.stream or body.stream_format == "sse",
                 has_words=body.timestamps,
+                is_prebuffered=body.prebuffer,
                 ignored=check_speed(body.speed),
                 request_id=request.state.request_id,
                 key=request.state.key,

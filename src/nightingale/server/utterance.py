@@ -4,25 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nightingale.audio.audible import FirstAudible, first_audible
 from nightingale.core import SAMPLES_PER_SECOND, Word
 from nightingale.errors import NightingaleError, WorkerError
+from nightingale.pace import Prebuffer, expected_seconds, written_seconds
 from nightingale.server.wire import Message
 
 AHEAD = 8 * SAMPLES_PER_SECOND  # samples that may be made before their listener takes them
 _STEP = SAMPLES_PER_SECOND // 4  # room is told in steps of this, not for every chunk
+_MAX_SILENCE = SAMPLES_PER_SECOND  # samples of leading silence that are held back, at most
+NOTICED_S = 0.1  # a shorter gap is covered by any player's own buffer
 _MAX_FRUITLESS = 12  # workers that may die in a row over a request without a new sample
 
 Samples = NDArray[np.float32]
 Event = Samples | list[Word]
 Ending = Literal["stop", "length", "cancelled"]
 Send = Callable[[Message], None]
+OnHold = Callable[[float], Awaitable[None]]  # so many seconds of sound are held back
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrival:
+    """A chunk from the worker."""
+
+    samples: Samples
+    at: float
+    is_excused: bool  # if it came late, then because of the listener or the writer
 
 
 @dataclass(slots=True)
@@ -52,24 +66,38 @@ class Utterance:
     """Sound and words as they come: `async for event in utterance`, then `outcome`.
 
     `send` is how it reaches whatever worker there is; that this changes leaves no trace here.
+    Time zero is when the request was received: read and understood, and not yet in any queue. Of
+    text that comes in pieces, it is when the first piece came.
     """
 
-    def __init__(self, number: int, ask: Ask, send: Send) -> None:
-        self.number, self.ask, self._send = number, ask, send
-        self._events: asyncio.Queue[Event | Outcome | NightingaleError] = asyncio.Queue()
+    def __init__(
+        self, number: int, ask: Ask, send: Send, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.number, self.ask, self._send, self._now = number, ask, send, clock
+        self._events: asyncio.Queue[Arrival | list[Word] | Outcome | NightingaleError] = (
+            asyncio.Queue()
+        )
         self._n_at_asking = self._n_fruitless = 0
         self._n_allowed = AHEAD
-        self.n_received = self.n_taken = 0  # samples: from the worker, by the listener
+        self.n_received = self.n_taken = 0  # samples: from the worker, out of the queue
+        self.n_given = 0  # samples that were not held back, or not any more
         self.n_resumed = 0
         self.words: list[Word] = []
         self.is_cancelled = False
         self.outcome: Outcome | None = None
-        self.clock = PlayClock()
+        self.clock = PlayClock(self._now())
+        self.prebuffer = Prebuffer()
+        self.prebuffer_s = 0.0  # from the first chunk's arrival until it was given
+        self._was_full = self._was_lost = False  # since the last chunk
+        self._last_chunk: tuple[float, float] | None = None  # time and sound
+        self._expected = (-1, False, 0.0)  # of so many pieces, and whether more may come: seconds
 
     def put(self, text: str) -> None:
         """More text; kept, for it may have to be said to another worker."""
         if not self.ask.is_open:
             return
+        if not self.ask.text:
+            self.clock.asked_at = self._now()
         self.ask.text.append(text)
         self._send({"kind": "text", "id": self.number, "text": text, "is_last": False})
 
@@ -87,18 +115,106 @@ class Utterance:
         """What is being said then, or was said last."""
         return next((word for word in reversed(self.words) if word.start_s <= seconds), None)
 
+    @property
+    def first_ms(self) -> float | None:
+        """From the request to the first audible sample; None: only silence so far."""
+        first_s = self.clock.first_s
+        return None if first_s is None else round(1e3 * first_s, 1)
+
+    @property
+    def timing(self) -> str:
+        """For the header Server-Timing."""
+        first = [] if self.first_ms is None else [f"first-audio;dur={self.first_ms}"]
+        return ", ".join([*first, f"prebuffer;dur={1e3 * self.prebuffer_s:.1f}"])
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What a listener noticed, for receipts."""
+        gaps_s = self.clock.gaps_s
+        gaps = {"gaps": len(gaps_s), "gap_seconds": round(sum(gaps_s), 3)}
+        return {"first_audio_ms": self.first_ms, **gaps}
+
+    @property
+    def expected_s(self) -> float:
+        """Seconds that the text takes to say, as far as it is written in whole sentences."""
+        ask = self.ask
+        if self._expected[:2] != (len(ask.text), ask.is_open):
+            text = "".join(ask.text)
+            seconds = written_seconds(text) if ask.is_open else expected_seconds(text)
+            self._expected = len(ask.text), ask.is_open, seconds
+        return self._expected[2]
+
+    @property
+    def can_produce(self) -> bool:
+        """The worker has something to do for it, and room."""
+        is_over = self.is_cancelled or self.outcome is not None
+        return not is_over and self.n_received < self._n_allowed
+
     async def __aiter__(self) -> AsyncIterator[Event]:
-        while True:
-            event = await self._events.get()
-            if isinstance(event, Outcome):
-                return
-            if isinstance(event, NightingaleError):
-                raise event
-            if isinstance(event, np.ndarray):
-                if self.is_cancelled:
-                    continue
-                self._take(len(event))
-            yield event
+        while (event := await self._next()) is not None:
+            if not isinstance(event, Arrival):
+                yield event
+            elif not self.is_cancelled:
+                self.n_given += len(event.samples)
+                yield event.samples
+
+    async def paced(
+        self, max_wait_s: float, on_hold: OnHold | None = None
+    ) -> AsyncGenerator[Event]:
+        """The same for who plays it as it comes: held back at first, until the rest can be made in
+        time, but no longer than `max_wait_s`; and until there is something audible."""
+        held: list[Arrival | list[Word]] = []
+        is_over = False
+        while not is_over and (wait_s := self._wait_s(held, max_wait_s)) != 0:
+            try:
+                async with asyncio.timeout(wait_s):
+                    event = await self._next()
+            except TimeoutError:
+                break
+            is_over = event is None
+            if event is not None:
+                held.append(event)
+            if isinstance(event, Arrival) and on_hold is not None:
+                await on_hold(self.prebuffer.made_s)
+        begun_at = self._now()
+        self.prebuffer_s = begun_at - (self.prebuffer.first_at or begun_at)
+        for event in held:
+            if (given := self._give(event, begun_at)) is not None:
+                yield given
+        while not is_over and (event := await self._next()) is not None:
+            if (given := self._give(event, begun_at)) is not None:
+                yield given
+
+    def _wait_s(self, held: list[Arrival | list[Word]], max_wait_s: float) -> float | None:
+        """How long what is held must wait if nothing new comes; None: until something does."""
+        sound = [event.samples for event in held if isinstance(event, Arrival)]
+        if self.is_cancelled or not sound:
+            return None
+        is_silent = all(first_audible(samples) is None for samples in sound)
+        if is_silent and sum(map(len, sound)) < _MAX_SILENCE:
+            return None
+        start_at = self.prebuffer.start_at(self.expected_s)
+        return max(0.0, min(start_at, self.prebuffer.first_at + max_wait_s) - self._now())
+
+    def _give(self, event: Arrival | list[Word], begun_at: float) -> Event | None:
+        if not isinstance(event, Arrival):
+            return event
+        if self.is_cancelled:
+            return None
+        self.n_given += len(event.samples)
+        self.clock.note(event.samples, max(event.at, begun_at), event.is_excused)
+        return event.samples
+
+    async def _next(self) -> Arrival | list[Word] | None:
+        """What came next; None: it is over."""
+        event = await self._events.get()
+        if isinstance(event, Outcome):
+            return None
+        if isinstance(event, NightingaleError):
+            raise event
+        if isinstance(event, Arrival) and not self.is_cancelled:
+            self._take(len(event.samples))
+        return event
 
     def _take(self, n_samples: int) -> None:
         self.n_taken += n_samples
@@ -132,6 +248,7 @@ class Utterance:
             self.finish(Outcome("cancelled", self.n_received))
             return False
         self.n_resumed += 1
+        self._was_lost = True
         is_fruitless = self.n_received == self._n_at_asking
         self._n_fruitless = self._n_fruitless + 1 if is_fruitless else 0
         if self._n_fruitless > _MAX_FRUITLESS:
@@ -139,11 +256,21 @@ class Utterance:
             return False
         return True
 
-    def hear(self, samples: Samples) -> None:
-        is_full = self.n_received + len(samples) >= self._n_allowed
+    def hear(self, samples: Samples, idle_s: float = 0.0) -> tuple[float, float] | None:
+        """A chunk, for which the worker waited `idle_s` for text.
+
+        Returns the time and the sound of the chunk before, if that time was spent on making it:
+        the last chunk is no measure, for it holds what was kept back to look ahead.
+        """
+        now, seconds = self._now(), len(samples) / SAMPLES_PER_SECOND
+        is_measure = not (self._was_full or self._was_lost)
+        busy_s = self.prebuffer.note(seconds, now, idle_s=idle_s, is_measure=is_measure)
+        measured = self._last_chunk
+        self._last_chunk = None if busy_s is None else (busy_s, seconds)
         self.n_received += len(samples)
-        self.clock.note(len(samples) / SAMPLES_PER_SECOND, is_full or self.ask.is_open)
-        self._events.put_nowait(samples)
+        self._events.put_nowait(Arrival(samples, now, self._was_full or idle_s > 0))
+        self._was_full, self._was_lost = self.n_received >= self._n_allowed, False
+        return measured
 
     def hear_words(self, first: int, words: list[Word]) -> None:
         """From the `first` on; those that came from an earlier worker are known."""
@@ -162,25 +289,27 @@ class Utterance:
 
 
 class PlayClock:
-    """What somebody would notice who plays the sound from the first sample on."""
+    """What somebody would notice who plays the sound as it is given, from the first sample on."""
 
-    def __init__(self) -> None:
-        self.asked_at = time.monotonic()
-        self.first_at: float | None = None
-        self.gaps_s: list[float] = []
-        self._dry_at = 0.0
+    def __init__(self, asked_at: float) -> None:
+        self.asked_at = asked_at
+        self._gaps_s: list[float] = []
+        self._dry_at: float | None = None
+        self._first = FirstAudible()
 
-    def note(self, seconds: float, is_excused: bool) -> None:
-        """So much came now. A gap is excused if the listener or the writer was the slow one."""
-        now = time.monotonic()
-        if self.first_at is None:
-            self.first_at = self._dry_at = now
-        if now > self._dry_at:
-            if not is_excused:
-                self.gaps_s.append(now - self._dry_at)
-            self._dry_at = now
-        self._dry_at += seconds
+    def note(self, samples: Samples, at: float, is_excused: bool = False) -> None:
+        """Given then. A gap is excused if the listener or the writer was the slow one."""
+        self._first.note(samples, at - self.asked_at)
+        if self._dry_at is not None and at > self._dry_at and not is_excused:
+            self._gaps_s.append(at - self._dry_at)
+        self._dry_at = max(at, self._dry_at or at) + len(samples) / SAMPLES_PER_SECOND
 
     @property
     def first_s(self) -> float | None:
-        return None if self.first_at is None else self.first_at - self.asked_at
+        """From the request to the first audible sample."""
+        return self._first.at_s
+
+    @property
+    def gaps_s(self) -> list[float]:
+        """Those that are noticed."""
+        return [gap for gap in self._gaps_s if gap > NOTICED_S]

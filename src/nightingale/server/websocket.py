@@ -5,7 +5,7 @@ is. Several utterances may be under way on one connection, told apart by their i
 
     in   start  {voice, response_format, sample_rate, seed, ..}     optional: text alone starts one
          text   {text}      flush      end      cancel {played_ms}      ping
-    out  started   audio + bytes   words   done   cancelled {last_word}   error   pong
+    out  started   buffering   audio + bytes   words   done   cancelled {last_word}   error   pong
 
 Each utterance ends in exactly one of done, cancelled and an error that says `is_over`; other errors
 are about a single message.
@@ -154,6 +154,8 @@ class Talk:
         self._format, self._rate_hz = check_format(message.response_format, message.sample_rate)
         ask = Ask(front.options(message), [], True, True, voice.digest, voice.data)
         self._utterance = front.dispatcher.utter(ask)
+        self._max_wait_s = front.config.max_prebuffer_s if message.prebuffer else 0.0
+        self._on_hold = self._send_held if message.progress else None
         self._n_characters = 0
         self._played_s: float | None = None
         self._idle: asyncio.TimerHandle | None = None
@@ -204,7 +206,7 @@ class Talk:
             told = {"format": self._format, "sample_rate": encoder.rate_hz, "seed": seed}
             await send({"type": "started", "id": self.name, **told})
             head = encoder.start()
-            async for event in utterance:
+            async for event in utterance.paced(self._max_wait_s, self._on_hold):
                 if isinstance(event, np.ndarray):
                     head += await coded(encoder, event)
                     n_bytes += await self._send_sound(head, digest)
@@ -229,8 +231,13 @@ class Talk:
                 "bytes": n_bytes,
                 "sha256": digest.hexdigest(),
                 "unsaid": list(outcome.unsaid),
+                **utterance.report,
             }
         )
+
+    async def _send_held(self, seconds: float) -> None:
+        held = {"id": self.name, "seconds": round(seconds, 3)}
+        await self._line.send({"type": "buffering", **held})
 
     async def _send_sound(self, data: bytes, digest: Any) -> int:
         if not data or self._utterance.is_cancelled:
@@ -241,7 +248,7 @@ class Talk:
 
     def _reached(self, utterance: Utterance) -> dict[str, Any]:
         """What the listener heard last, as far as it is known here."""
-        sent_s = utterance.n_taken / SAMPLES_PER_SECOND
+        sent_s = utterance.n_given / SAMPLES_PER_SECOND
         heard_s = sent_s if self._played_s is None else min(sent_s, self._played_s)
         last = utterance.word_at(heard_s)
         heard = utterance.words[: utterance.words.index(last) + 1] if last is not None else []

@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
@@ -133,14 +134,14 @@ class Connection:
             inlet.end()
         text = "".join(pieces) if inlet is None else inlet
         speech = self._worker.model.stream(text, voice, **message["options"])
-        told = Telling(self, number, speech)
+        told = Telling(self, number, speech, inlet)
         request = self._worker.engine.admit(
             speech,
             told.hear,
             told.end,
             n_skip=int(message["n_skip"]),
             n_allowed=int(message["n_allowed"]),
-            is_ready=(lambda: True) if inlet is None else inlet.is_ready,
+            is_ready=told.is_ready,
         )
         self._open[number] = (request, inlet)
 
@@ -204,14 +205,28 @@ class Connection:
 class Telling:
     """What the engine computes for one request, told to its front as it comes."""
 
-    def __init__(self, connection: Connection, number: int, speech: Speech) -> None:
+    def __init__(
+        self, connection: Connection, number: int, speech: Speech, inlet: Inlet | None
+    ) -> None:
         self._connection, self._number, self._speech = connection, number, speech
+        self._inlet = inlet
+        self._idle_since: float | None = None
+        self._idle_s = 0.0  # since the last chunk, for want of text
         self._n_parts = self._n_words = 0  # parts that are over, and words told of the next one
         self._n_told = 0  # words in all
 
+    def is_ready(self) -> bool:
+        """There is text to speak."""
+        is_ready, now = self._inlet is None or self._inlet.is_ready(), time.monotonic()
+        if is_ready and self._idle_since is not None:
+            self._idle_s += now - self._idle_since
+        self._idle_since = None if is_ready else self._idle_since or now
+        return is_ready
+
     def hear(self, chunk: AudioChunk) -> None:
         samples = chunk.samples.astype("<f4", copy=False).tobytes()
-        self._connection.tell({"kind": "audio", "id": self._number}, samples)
+        idle_s, self._idle_s = self._idle_s, 0.0
+        self._connection.tell({"kind": "audio", "id": self._number, "idle_s": idle_s}, samples)
         self._tell_words(is_over=False)
 
     def end(self, error: Exception | None) -> None:

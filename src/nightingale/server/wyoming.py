@@ -154,7 +154,7 @@ class Caller:
         async with self._front.dispatcher.speak(utterance):
             with closing(Encoder("pcm")) as encoder:
                 await self._write(AudioStart(**_FORM).event())
-                async for event in utterance:
+                async for event in utterance.paced(self._front.config.max_prebuffer_s):
                     if isinstance(event, np.ndarray):
                         chunk = AudioChunk(audio=encoder.feed(event), **_FORM)
                         await self._write(chunk.event())
