@@ -10,6 +10,9 @@ import pytest
 import soundfile
 import torch
 
+from nightingale.nn import native
+from tests.emulation import library as emulation
+
 # Small models lose time to a second thread, and far more of it on a busy machine.
 torch.set_num_threads(1)
 
@@ -32,3 +35,17 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     noise = np.random.default_rng(0).normal(size=time.size) * 1e-4
     soundfile.write(file, (0.15 * hum * syllables + noise).astype(np.float32), 24_000)
     return file
+
+
+@pytest.fixture(scope="session")
+def c_compiler() -> None:
+    if not emulation.compiler():
+        pytest.skip("there is no C compiler for emulated instructions")
+
+
+@pytest.fixture
+def amx(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """AMX kernels by the processor's own instructions, or by emulated ones where it has none."""
+    if native.tiles() is None:
+        request.getfixturevalue("c_compiler")
+        monkeypatch.setattr(native, "tiles", lambda: emulation.emulated("tiles"))

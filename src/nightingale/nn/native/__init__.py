@@ -113,25 +113,13 @@ def library() -> ctypes.CDLL | None:
 def tiles() -> ctypes.CDLL | None:
     """tiles.c and convolve.c, or None where the processor has no tiles."""
     found = _open("tiles")
-    if found is None:
-        return None
-    found.nightingale_attend_bytes.restype = c_int64
-    found.nightingale_attend.argtypes = (
-        c_void_p, c_int64, POINTER(Segment), *(c_int32,) * 6, *(c_void_p,) * 3, c_int32,
-    )  # fmt: skip
-    found.nightingale_add_norm.argtypes = (
-        c_void_p, c_void_p, POINTER(Norm), c_int32, c_void_p, c_int32,
-    )  # fmt: skip
-    found.nightingale_norm_mish.argtypes = (
-        c_void_p, POINTER(Norm), c_void_p, c_void_p, c_int32, c_void_p, c_void_p, c_int32,
-    )  # fmt: skip
-    found.nightingale_pack.argtypes = (c_void_p, *(c_int32,) * 3, c_void_p, c_int32)
-    found.nightingale_convolve.argtypes = (POINTER(Convolution), POINTER(Passage), c_int32)
-    found.nightingale_snake.argtypes = (*(c_void_p,) * 3, *(c_int32,) * 4, c_void_p, c_int32)
-    names = ("attend", "add_norm", "norm_mish", "pack", "convolve", "snake")
-    for name in names:
-        getattr(found, f"nightingale_{name}").restype = None
-    return found
+    return found and declare_amx(found)
+
+
+def load(kind: str) -> ctypes.CDLL | None:
+    """One form of stack.c, if it is there and runs here."""
+    found = _open(kind)
+    return found and declare_stack(found)
 
 
 def _open(name: str) -> ctypes.CDLL | None:
@@ -145,17 +133,34 @@ def _open(name: str) -> ctypes.CDLL | None:
     return found if found.nightingale_runs_here() else None
 
 
-def load(kind: str) -> ctypes.CDLL | None:
-    """One form of stack.c, if it is there and runs here."""
-    found = _open(kind)
-    if found is None:
-        return None
-    found.nightingale_read.argtypes = (
+def declare_amx(library: ctypes.CDLL) -> ctypes.CDLL:
+    """Types of what tiles.c and convolve.c export."""
+    library.nightingale_attend_bytes.restype = c_int64
+    library.nightingale_attend.argtypes = (
+        c_void_p, c_int64, POINTER(Segment), *(c_int32,) * 6, *(c_void_p,) * 3, c_int32,
+    )  # fmt: skip
+    library.nightingale_add_norm.argtypes = (
+        c_void_p, c_void_p, POINTER(Norm), c_int32, c_void_p, c_int32,
+    )  # fmt: skip
+    library.nightingale_norm_mish.argtypes = (
+        c_void_p, POINTER(Norm), c_void_p, c_void_p, c_int32, c_void_p, c_void_p, c_int32,
+    )  # fmt: skip
+    library.nightingale_pack.argtypes = (c_void_p, *(c_int32,) * 3, c_void_p, c_int32)
+    library.nightingale_convolve.argtypes = (POINTER(Convolution), POINTER(Passage), c_int32)
+    library.nightingale_snake.argtypes = (*(c_void_p,) * 3, *(c_int32,) * 4, c_void_p, c_int32)
+    for name in ("attend", "add_norm", "norm_mish", "pack", "convolve", "snake"):
+        getattr(library, f"nightingale_{name}").restype = None
+    return library
+
+
+def declare_stack(library: ctypes.CDLL) -> ctypes.CDLL:
+    """Types of what stack.c exports."""
+    library.nightingale_read.argtypes = (
         POINTER(Stack), POINTER(Cache), c_int32, c_int32, POINTER(Room), POINTER(Watched), c_int32,
     )  # fmt: skip
-    found.nightingale_multiply.argtypes = (
+    library.nightingale_multiply.argtypes = (
         POINTER(Linear), c_void_p, c_int32, POINTER(Quantized), c_void_p, c_int32,
     )  # fmt: skip
-    for function in (found.nightingale_read, found.nightingale_multiply):
+    for function in (library.nightingale_read, library.nightingale_multiply):
         function.restype = None
-    return found
+    return library
