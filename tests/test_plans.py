@@ -20,7 +20,6 @@ from nightingale.errors import OptionError
 from nightingale.flow.estimator import Estimator
 from nightingale.flow.fast import FastEstimator
 from nightingale.flow.model import Flow
-from nightingale.nn import tiles
 from nightingale.pipeline import Nightingale
 from nightingale.t3.quantized import QuantizedStack
 from nightingale.vocoder.fast import FastVocoder
@@ -61,7 +60,7 @@ def test_a_plan_is_heard(release: Path, tmp_path: Path) -> None:
     assert not np.array_equal(say(release, tmp_path, "fast"), say(release, tmp_path, "reference"))
 
 
-@pytest.mark.skipif(not tiles.are_here(), reason="this processor has no matrix tiles")
+@pytest.mark.usefixtures("amx")
 def test_the_flow_is_hastened_where_it_can_be(release: Path, tmp_path: Path) -> None:
     """The small one's heads are too narrow for tiles: it stays as it was. A wider one does not."""
     engine = Nightingale.load(release, home=tmp_path, device="cpu", plan="balanced")

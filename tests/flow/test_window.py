@@ -13,7 +13,6 @@ from nightingale.flow.fast_encoder import FastEncoder
 from nightingale.flow.model import Decoder, Flow
 from nightingale.flow.solver import Schedule, guide, solve_behind
 from nightingale.flow.window import Memory, Trace, Window
-from nightingale.nn import tiles
 from tests.flow.test_fast import small_flow
 from tests.flow.tiny import tiny_prompt, tiny_tokens
 
@@ -29,8 +28,7 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
 def flow(request: pytest.FixtureRequest) -> Flow:
     made = small_flow("standard")
     if request.param == "fast":
-        if not tiles.are_here():
-            pytest.skip("this processor has no matrix tiles")
+        request.getfixturevalue("amx")
         made.decoder["estimator"] = FastEstimator(made.estimator)
         made.encoder = FastEncoder(made.encoder)  # type: ignore[assignment]
     return made

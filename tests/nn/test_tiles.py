@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from nightingale.nn import tiles
 
-pytestmark = pytest.mark.skipif(not tiles.are_here(), reason="this processor has no matrix tiles")
+pytestmark = pytest.mark.usefixtures("amx")
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
