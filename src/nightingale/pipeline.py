@@ -172,6 +172,7 @@ class Nightingale:
                 continue
             number, text, before = number + 1, part.text, part.before
             if resume is not None and number < resume.n_parts:
+                speech.n_characters += len(part.text) + 1
                 continue
             for attempt in range(1 + _MAX_ATTEMPTS):
                 seed = lineage(lineage(options.seed, number), attempt and _RETRIES + attempt)
@@ -188,6 +189,7 @@ class Nightingale:
             if text:
                 speech.unsaid.append(text)
                 speech.is_complete = False
+            speech.n_characters += len(part.text) + 1
             speech.checkpoint = Checkpoint(number + 1, joiner.state)
         rest = joiner.finish()
         if len(rest):

@@ -65,7 +65,8 @@ class Speech:
         self.is_cancelled = False
         self.parts: list[Part] = []
         self.n_samples = 0  # that were handed out
-        self.checkpoint: Checkpoint | None = None  # behind the last part that is spoken
+        self.n_characters = 0  # of parts that are spoken
+        self.checkpoint: Checkpoint | None = None  # behind the last of them
         self.clock = Clock()
 
     def __iter__(self) -> Iterator[AudioChunk]:
