@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import logging
+import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from nightingale.server import log
 from nightingale.server.app import make_app
 from nightingale.server.dispatch import Dispatcher, Limits
 from nightingale.server.front import Config, Front
@@ -19,11 +23,19 @@ from nightingale.server.supervisor import Recipe, Supervisor
 from nightingale.server.voices import Voices
 
 
-def make_gate(folder: Path, key: str | None = None, **config: Any) -> Gate:
+def make_gate(
+    folder: Path, key: str | None = None, keys: Path | None = None, **config: Any
+) -> Gate:
     """A front whose worker was never started."""
     dispatcher = Dispatcher(Supervisor(Recipe(folder), folder), Limits())
-    keys, voices = Keys.read(None, key), Voices(folder / "voices")
-    return make_app(Front(Config(**config), dispatcher, voices, keys, Meters(dispatcher)))
+    voices, known = Voices(folder / "voices"), Keys.read(keys, key)
+    return make_app(Front(Config(**config), dispatcher, voices, known, Meters(dispatcher)))
+
+
+@pytest.fixture(scope="module")
+def gate(tmp_path_factory: pytest.TempPathFactory) -> Gate:
+    """As it comes: on loopback, without keys."""
+    return make_gate(tmp_path_factory.mktemp("home"))
 
 
 def ask(gate: Gate, method: str = "GET", path: str = "/v1/models", **more: Any) -> httpx.Response:
@@ -39,16 +51,15 @@ def status_of(gate: Gate, host: str) -> int:
     return ask(gate, headers={"host": host}).status_code
 
 
-def test_a_local_server_answers_to_names_of_this_machine_alone(tmp_path: Path) -> None:
-    gate = make_gate(tmp_path)
+def test_a_local_server_answers_to_names_of_this_machine_alone(gate: Gate) -> None:
     for host in ("localhost", "localhost:8004", "127.0.0.1:9", "[::1]:8004", "LOCALHOST"):
         assert status_of(gate, host) == 200, host
     for host in ("host.docker.internal:8004", "tts.example.org", "10.0.0.7", "", "localhost.evil"):
         assert status_of(gate, host) == 403, host
 
 
-def test_the_refusal_names_the_host_and_the_flag(tmp_path: Path) -> None:
-    reply = ask(make_gate(tmp_path), headers={"host": "host.docker.internal:8004"})
+def test_the_refusal_names_the_host_and_the_flag(gate: Gate) -> None:
+    reply = ask(gate, headers={"host": "host.docker.internal:8004"})
     assert reply.status_code == 403
     assert "--allowed-host host.docker.internal" in reply.json()["error"]["message"]
 
@@ -103,3 +114,106 @@ def test_an_origin_flag_that_is_no_origin_is_refused(text: str) -> None:
         _check_origins([text])
     given = ["https://A.b/", "http://a.b:8080", "chrome-extension://abc", "null", "*"]
     assert _check_origins(given)[0] == "https://a.b"
+
+
+FORM = "application/x-www-form-urlencoded"  # what `curl -d` says
+
+
+@pytest.mark.parametrize("content_type", [None, FORM, "application/json", f"{FORM}; charset=utf-8"])
+def test_a_json_object_is_understood_whatever_it_is_called(
+    content_type: str | None, gate: Gate
+) -> None:
+    """An unknown voice is named: so far it was read."""
+    headers = {"content-type": content_type} if content_type else {}
+    body = b'{"input": "Hello.", "voice": "nobody"}'
+    reply = ask(gate, "POST", "/v1/audio/speech", headers=headers, content=body)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "voice_not_found")
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [(FORM, b"input=Hello."), (None, b"Hello."), ("text/plain", b'{"input": "Hello."}'),
+     ("application/json", b"{"), ("application/json", b'"Hello."')],
+)  # fmt: skip
+def test_what_is_no_json_object_is_told_what_to_send(
+    content_type: str | None, body: bytes, gate: Gate
+) -> None:
+    headers = {"content-type": content_type} if content_type else {}
+    reply = ask(gate, "POST", "/v1/audio/speech", headers=headers, content=body)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid_json")
+    assert "content-type: application/json" in reply.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"origin": "https://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"},
+     {"sec-fetch-site": "same-site"}],
+)  # fmt: skip
+@pytest.mark.parametrize("content_type", [None, FORM, "text/plain", "application/json"])
+def test_a_form_of_another_site_is_refused(
+    headers: dict[str, str], content_type: str | None, gate: Gate
+) -> None:
+    """Browsers send these without asking first."""
+    given = {**headers, **({"content-type": content_type} if content_type else {})}
+    body = b'{"input": "Hello.", "voice": "nobody"}'
+    for path in ("/v1/audio/speech", "/tts"):
+        reply = ask(gate, "POST", path, headers=given, content=body)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (403, "origin")
+
+
+def test_refusals_are_logged_with_their_reason_and_without_keys_and_texts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "nightingale.gate")
+    gate = make_gate(tmp_path, key="sesame", max_body=1000, max_characters=20)
+    speech, headers = "/v1/audio/speech", {"x-api-key": "sesame"}
+    ask(gate, headers={"authorization": "Bearer secret"})
+    ask(gate, headers={"host": "evil.example"})
+    ask(gate, "POST", speech, headers=headers, json={"input": "whisper " * 9})
+    ask(gate, "POST", speech, headers=headers, json={"whisper": 1})
+    ask(gate, "POST", speech, headers=headers, content=b"whisper " * 999)
+    ask(gate, "GET", "/nowhere?text=whisper", headers=headers)
+    noted = [record.__dict__ for record in caplog.records]
+    assert [(line["levelname"], line["status"], line["code"], line["path"]) for line in noted] == [
+        ("WARNING", 401, "invalid_api_key", "/v1/models"),
+        ("WARNING", 403, "host", "/v1/models"),
+        ("INFO", 400, "TextError", speech),
+        ("INFO", 400, "invalid_request", speech),
+        ("INFO", 413, "too_large", speech),
+        ("INFO", 404, "not_found", "/nowhere"),
+    ]
+    assert all(line["request"] for line in noted)
+    assert not any(word in str(noted) for word in ("secret", "sesame", "whisper"))
+
+
+def test_busy_servers_and_spent_keys_are_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "nightingale.gate")
+    file = tmp_path / "keys.toml"
+    file.write_text(f'[anna]\nsha256 = "{hashlib.sha256(b"open").hexdigest()}"\nmax_characters = 3')
+    gate = make_gate(tmp_path, keys=file)
+    ask(gate, "POST", "/tts", headers={"x-api-key": "open"}, json={"text": "Hello."})
+    gate = make_gate(tmp_path)
+    gate._front.dispatcher.drain()
+    ask(gate, "POST", "/tts", json={"text": "Hello."})
+    ask(gate, "GET", "/health")
+    noted = [(line.__dict__["status"], line.__dict__["code"]) for line in caplog.records]
+    assert noted == [(429, "rate_limit_exceeded"), (503, "overloaded"), (503, "closing")]
+
+
+def test_a_flood_of_wrong_keys_is_a_few_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(logging.root, "handlers", [])
+    level = logging.root.level
+    gate = make_gate(tmp_path, key="sesame")
+    begun = time.monotonic()
+    log.start("warning")
+    for n in range(60):
+        ask(gate, headers={"x-api-key": f"guess {n}"})
+    most = 10 * (1 + time.monotonic() - begun) + 1
+    logging.root.setLevel(level)
+    lines = capsys.readouterr().err.splitlines()
+    assert 10 <= len(lines) <= most < 60
+    assert "guess" not in str(lines)

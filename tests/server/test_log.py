@@ -42,10 +42,11 @@ def test_the_message_of_an_exception_is_not_written() -> None:
 
 def test_a_flood_is_cut_and_counted() -> None:
     now = 0.0
-    limit = RateLimit(n_per_s=10.0, clock=lambda: now)
+    limit = RateLimit("nightingale.reply", n_per_s=10.0, clock=lambda: now)
     passed = [limit.filter(record()) for _ in range(250)]
     assert (sum(passed), all(passed[:10])) == (10, True)
     now = 0.2
     lines = [record() for _ in range(5)]
     assert [limit.filter(line) for line in lines] == [True, True, False, False, False]
+    assert all(limit.filter(record(name="nightingale.other")) for _ in range(99))
     assert [line.__dict__.get("left_out") for line in lines[:2]] == [240, None]

@@ -15,7 +15,7 @@ from nightingale.server.faults import Fault
 from nightingale.server.front import Front
 from nightingale.server.gate import Gate
 
-_CODES = {404: "not_found", 405: "method_not_allowed"}
+_CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 
 
 def make_app(front: Front) -> Gate:
@@ -36,22 +36,32 @@ def make_app(front: Front) -> Gate:
     return Gate(app, front)
 
 
-async def _told(_request: Request, error: Exception) -> Response:
-    return Fault.of(error).response
+async def _told(request: Request, error: Exception) -> Response:
+    return _answer(request, Fault.of(error))
 
 
-async def _misread(_request: Request, error: Exception) -> Response:
+def _answer(request: Request, fault: Fault) -> Response:
+    request.state.code = fault.code  # for the log
+    return fault.response
+
+
+async def _misread(request: Request, error: Exception) -> Response:
     """A field is missing or of another kind: which one, and not what stood in it."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
+    if first["type"] == "json_invalid" or (
+        first["loc"] == ("body",) and first["type"] != "missing"
+    ):
+        message = "the body is not a JSON object; send one, with content-type: application/json"
+        return _answer(request, Fault(400, "invalid_json", message, param="body"))
     where = ".".join(str(part) for part in first["loc"][1:]) or "body"
     message = f"{where}: {first['msg']}"
-    return Fault(400, "invalid_request", message, param=where).response
+    return _answer(request, Fault(400, "invalid_request", message, param=where))
 
 
-async def _missed(_request: Request, error: Exception) -> Response:
+async def _missed(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = _CODES.get(error.status_code, "invalid_request")
-    response = Fault(error.status_code, code, str(error.detail)).response
+    response = _answer(request, Fault(error.status_code, code, str(error.detail)))
     response.headers.update(error.headers or {})
     return response

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import ipaddress
+import logging
 import re
 import uuid
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -19,6 +20,8 @@ from starlette.exceptions import HTTPException
 from nightingale.server.faults import Fault, reply_to
 from nightingale.server.front import Config, Front
 from nightingale.server.keys import ANYBODY, Key
+
+log = logging.getLogger("nightingale.gate")
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -52,20 +55,27 @@ class Gate:
         request_id = given if _ID.fullmatch(given) else uuid.uuid4().hex
         stamp = {"x-request-id": request_id, **self._cors(headers)}
         try:
+            self._check_origin(scope, headers)
             if scope["type"] == "http" and scope["method"] == "OPTIONS" and "origin" in headers:
-                self._check_origin(headers)
                 await reply_to(scope, receive, _stamped(send, {**stamp, **_PRE_FLIGHT}), 204)
                 return
-            self._check_origin(headers)
             key = self._key(scope, headers)
             self._check_size(headers)
         except Fault as fault:
             await _refuse(scope, receive, _stamped(send, stamp), fault)
+            _note_refusal(scope, request_id, fault.status, fault.code)
             return
-        scope.setdefault("state", {}).update(request_id=request_id, key=key)
-        await self._app(scope, self._bounded(scope, receive), _stamped(send, stamp))
+        state = scope.setdefault("state", {})
+        state.update(request_id=request_id, key=key)
+        _read_as_json(scope, headers)
+        stamped = _stamped(send, stamp, state)
+        try:
+            await self._app(scope, self._bounded(scope, receive), stamped)
+        finally:
+            if state.get("status", 200) >= 400:
+                _note_refusal(scope, request_id, state["status"], state.get("code", ""))
 
-    def _check_origin(self, headers: dict[str, str]) -> None:
+    def _check_origin(self, scope: Scope, headers: dict[str, str]) -> None:
         """A page from elsewhere cannot ask in the name of whoever looks at it."""
         host = _name(f"//{headers.get('host', '')}")
         if not _is_allowed_host(host, self._front.config):
@@ -82,6 +92,11 @@ class Gate:
                 f"the browser origin {headers['origin'][:100]!r} is not allowed; start "
                 "`nightingale serve` with --origin and it, if it is to be",
             )
+
+        is_reading = scope.get("method", "GET") in ("GET", "HEAD", "OPTIONS")
+        is_foreign = headers.get("sec-fetch-site") in ("cross-site", "same-site")
+        if "origin" not in headers and is_foreign and not is_reading:
+            raise Fault(403, "origin", "a page of another site may not send this request")
 
     def _is_welcome(self, headers: dict[str, str]) -> bool:
         origin, config = headers["origin"], self._front.config
@@ -175,12 +190,33 @@ def _name(url: str) -> str:
         return ""
 
 
-def _stamped(send: Send, stamp: dict[str, str]) -> Send:
+def _read_as_json(scope: Scope, headers: dict[str, str]) -> None:
+    """What `curl -d` sends is called a form, and a body without any type is JSON here, too.
+
+    Browsers may send forms to other sites, which is why this comes after the origin was checked.
+    """
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if scope.get("method") == "POST" and kind in ("", "application/x-www-form-urlencoded"):
+        others = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
+        scope["headers"] = [*others, (b"content-type", b"application/json")]
+
+
+def _note_refusal(scope: Scope, request_id: str, status: int, code: str) -> None:
+    """Never with a key or a text."""
+    level = logging.WARNING if status in (401, 403) or status >= 500 else logging.INFO
+    extra = {"request": request_id, "status": status, "code": code, "path": scope["path"][:200]}
+    log.log(level, "refused", extra=extra)
+
+
+def _stamped(send: Send, stamp: dict[str, str], state: dict[str, Any] | None = None) -> Send:
+    """Adds headers to the answer, and writes its status down in `state`."""
     fresh = [(name.encode(), value.encode("latin-1")) for name, value in stamp.items()]
 
     async def stamped(message: MutableMapping[str, Any]) -> None:
         if message["type"] in ("http.response.start", "websocket.http.response.start"):
             message = {**message, "headers": [*message.get("headers", []), *fresh]}
+            if state is not None:
+                state["status"] = message["status"]
         await send(message)
 
     return stamped

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import numpy as np
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import JSONResponse, Response
 
@@ -63,11 +63,12 @@ def routes(front: Front) -> APIRouter:
     @router.get("/healthz", include_in_schema=False)
     @router.get("/health/ready", include_in_schema=False)
     @router.get("/v1/health", include_in_schema=False)
-    async def health() -> Response:
+    async def health(request: Request) -> Response:
         """Speaks a word now and then, and fails when that fails."""
         wrong = await pulse.check()
         told: dict[str, Any] = {"status": "error" if wrong else "ok"}
         if wrong:
+            request.state.code = wrong  # for the log
             return JSONResponse({**told, "reason": wrong}, 503, {"retry-after": "2"})
         return JSONResponse({**told, "model": front.dispatcher.hello.get("model")})
 

@@ -62,19 +62,24 @@ def start(level: str, format_: str = "auto") -> None:
     is_text = sys.stderr.isatty() if format_ == "auto" else format_ == "text"
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(TextLines() if is_text else JsonLines())
+    handler.addFilter(RateLimit("nightingale.gate"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
 class RateLimit(logging.Filter):
-    """At most so many lines a second; the first one afterwards says how many were left out."""
+    """Of one logger, so many lines a second; the next one says how many were left out."""
 
-    def __init__(self, n_per_s: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
+    def __init__(
+        self, name: str, n_per_s: float = 10.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(name)
         self._n_per_s, self._clock = n_per_s, clock
         self._n_free, self._at = n_per_s, clock()
         self._n_left_out = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if not super().filter(record):
+            return True
         now = self._clock()
         self._n_free = min(self._n_per_s, self._n_free + (now - self._at) * self._n_per_s)
         self._at = now

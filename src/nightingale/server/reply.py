@@ -55,6 +55,7 @@ class Reply(Response):
                 raise
         except Exception as error:
             fault = self._judge(error)
+            scope["state"]["code"] = fault.code  # for the log
             if not self._has_begun:
                 await fault.response(scope, receive, send)
         finally:
@@ -169,7 +170,6 @@ class Reply(Response):
         front, order, utterance = self._front, self._order, self._utterance
         if utterance is None:
             front.meters.requests.labels(self._ending).inc()
-            log.info("refused", extra={"request": order.request_id, "ending": self._ending})
             return
         front.meters.note(utterance, self._ending)
         front.meters.characters.inc(order.n_characters)
@@ -196,7 +196,7 @@ class Reply(Response):
             "work_s": None if outcome is None else round(outcome.work_s, 3),
             "resumed": utterance.n_resumed,
         }
-        log.info("spoken", extra=line)
+        log.info("spoken" if utterance.n_received else "not spoken", extra=line)
 
 
 def _words(words: list[Word]) -> list[dict[str, Any]]:
