@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 from contextlib import closing, suppress
 from typing import Any
 
@@ -35,7 +36,11 @@ from nightingale.server.schemas import StartMessage
 from nightingale.server.utterance import Ask, Utterance
 from nightingale.text.split import CUT
 
+log = logging.getLogger("nightingale.websocket")
+
+_TYPES = ("start", "text", "flush", "end", "cancel", "ping")  # of messages that come in
 _MAX_TALKS = 8  # under way on one connection
+_MAX_PLAYED_MS = 1e9  # eleven days
 _SILENT_S = 60.0  # an utterance whose text does not go on for so long is given up
 
 
@@ -89,17 +94,16 @@ class Line:
     async def _take(self, text: str | None) -> None:
         name = None
         try:
-            message = json.loads(text or "")
-            if not isinstance(message, dict) or not isinstance(message.get("type"), str):
-                raise Fault(400, "invalid_request", "a message is an object with a type")
+            message = _parse(text)
             name = message.get("id", "")
             if not isinstance(name, str) or len(name) > 64:
                 name = None
-                raise Fault(400, "invalid_request", "an id is a string of at most 64 characters")
+                raise _invalid("id", "must be a string of at most 64 characters")
             await self._act(message, name)
-        except (ValidationError, ValueError):
-            wrong = Fault(400, "invalid_request", "not JSON, or a field of another kind")
-            await self._complain(name, wrong)
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False)[0]
+            field = ".".join(str(part) for part in first["loc"])
+            await self._complain(name, _invalid(field, first["msg"]))
         except (Fault, NightingaleError) as error:
             await self._complain(name, error)
 
@@ -117,25 +121,31 @@ class Line:
         elif kind == "text":
             text = message.get("text")
             if not isinstance(text, str):
-                raise Fault(400, "invalid_request", "text is a string", param="text")
+                raise _invalid("text", "must be a string")
             if name not in self._talks:
                 self._start(name, StartMessage())
             self._talks[name].put(text)
         elif kind in ("flush", "end", "cancel"):
+            played_s = _played_s(message) if kind == "cancel" else None
             talk = self._talks.get(name)
             if talk is None:
-                raise Fault(404, "not_found", f"no utterance {name!r} is under way")
+                raise Fault(404, "not_found", f"no utterance {name!r} is in progress", param="id")
             if kind == "cancel":
-                talk.cancel(message.get("played_ms"))
+                talk.cancel(played_s)
             else:
                 talk.put(CUT) if kind == "flush" else talk.end()
-        # Others are for a newer server.
+        else:
+            raise _invalid("type", f"{kind[:50]!r} is not one of {', '.join(_TYPES)}")
 
     def _start(self, name: str, message: StartMessage) -> None:
         if name in self._talks:
-            raise Fault(400, "invalid_request", f"the utterance {name!r} is under way")
+            raise _invalid("id", f"an utterance {name!r} is in progress; take another id")
         if len(self._talks) >= _MAX_TALKS:
-            raise Fault(429, "rate_limit_exceeded", f"{_MAX_TALKS} utterances are under way here")
+            raise Fault(
+                429,
+                "rate_limit_exceeded",
+                f"{_MAX_TALKS} utterances are in progress on this connection, which is the most",
+            )
         talk = Talk(self, name, message)
         self._talks[name] = talk
         task = asyncio.create_task(talk.run())
@@ -173,11 +183,10 @@ class Talk:
         self._unwatch()
         self._utterance.end()
 
-    def cancel(self, played_ms: Any = None) -> None:
-        """Silent from now on; `played_ms` is how much of it the listener has heard."""
+    def cancel(self, played_s: float | None = None) -> None:
+        """Silent from now on; `played_s` is how much of it the listener has heard."""
         self._unwatch()
-        is_told = isinstance(played_ms, int | float)
-        self._played_s = played_ms / 1e3 if is_told else None
+        self._played_s = played_s
         self._utterance.cancel()
 
     async def run(self) -> None:
@@ -192,8 +201,10 @@ class Talk:
         except (RuntimeError, OSError):
             pass  # nobody is there any more
         except (NightingaleError, Fault) as error:
+            fault = Fault.of(error)
+            log.info("refused", extra={"status": fault.status, "code": fault.code})
             with suppress(RuntimeError, OSError):
-                told = {"is_over": True, **Fault.of(error).body}
+                told = {"is_over": True, **fault.body}
                 await line.send({"type": "error", "id": self.name, **told})
         finally:
             self._unwatch()
@@ -271,3 +282,34 @@ class Talk:
 
 def _told(word: Word) -> dict[str, Any]:
     return {"word": word.text, "start": word.start_s, "end": word.end_s}
+
+
+def _parse(text: str | None) -> dict[str, Any]:
+    """A message: an object with a type."""
+    try:
+        message = json.loads(text or "")
+    except RecursionError:
+        raise Fault(400, "invalid_json", "the message is nested too deeply") from None
+    except ValueError:
+        expected = 'the message is not JSON; send text such as {"type": "text", "text": "Hello."}'
+        raise Fault(400, "invalid_json", expected) from None
+    if not isinstance(message, dict):
+        raise Fault(400, "invalid_json", "the message is JSON, but not an object")
+    if not isinstance(message.get("type"), str):
+        raise _invalid("type", f"must be one of {', '.join(_TYPES)}")
+    return message
+
+
+def _invalid(field: str, reason: str) -> Fault:
+    return Fault(400, "invalid_request", f"{field}: {reason}", param=field)
+
+
+def _played_s(message: dict[str, Any]) -> float | None:
+    """How much the listener has heard, if that was said."""
+    played_ms = message.get("played_ms")
+    if played_ms is None:
+        return None
+    is_number = isinstance(played_ms, int | float) and not isinstance(played_ms, bool)
+    if not is_number or not 0 <= played_ms <= _MAX_PLAYED_MS:  # nor NaN
+        raise _invalid("played_ms", "must be a number of milliseconds, 0 or more")
+    return float(played_ms) / 1e3

@@ -165,6 +165,7 @@ class Caller:
 
     async def _fail(self, error: Exception) -> None:
         fault = Fault.of(error)
+        log.info("refused", extra={"status": fault.status, "code": fault.code})
         await self._write(Error(text=str(fault), code=fault.code).event())
 
     async def _write(self, event: Event) -> None:
