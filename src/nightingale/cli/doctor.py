@@ -1,4 +1,4 @@
-"""`nightingale doctor`: what would run, where and why; what is missing, and what adds it."""
+"""`nightingale doctor`: what would run, on which device and why; what is missing."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from nightingale.settings import Settings
 # extra -> (package, what it is for)
 _EXTRAS = {
     "codecs": ("av", "Opus and AAC"),
-    "chinese": ("spacy-pkuseg", "words in Chinese"),
-    "japanese": ("pykakasi", "kanji in Japanese"),
-    "plot": ("matplotlib", "pictures of sound"),
+    "chinese": ("spacy-pkuseg", "Chinese word segmentation"),
+    "japanese": ("pykakasi", "Japanese kanji readings"),
+    "server": ("fastapi", "server"),
+    "plot": ("matplotlib", "plots"),
 }
 
 
 def doctor(context: typer.Context) -> None:
-    """Say what would run, on which device and why, and what is missing."""
+    """Show what would run, on which device and why, and what is missing."""
     settings: Settings = context.obj
 
     import torch
@@ -55,8 +56,9 @@ def _compiled() -> str:
     kind = next((kind for kind in native.KINDS if native.load(kind)), None)
     if kind is None:
         return "no packed weights: install a C compiler and then reinstall nightingale-tts"
-    tiles = "by matrix tiles" if native.tiles() else "not here (it needs Intel AMX), fp32 instead"
-    return f"packed weights by {kind}; bfloat16 {tiles}"
+    has_amx = native.tiles()
+    bfloat16 = "with AMX" if has_amx else "not available (needs Intel AMX), fp32 instead"
+    return f"packed weights by {kind}; bfloat16 {bfloat16}"
 
 
 def _model(settings: Settings) -> str:
@@ -73,7 +75,7 @@ def _model(settings: Settings) -> str:
             notes.append(str(error))
         else:
             return "; ".join([model.name, *notes])
-    return "; ".join(["none here: get one with `nightingale pull multilingual`", *notes])
+    return "; ".join(["none on this machine: get one with `nightingale pull multilingual`", *notes])
 
 
 def _voices(settings: Settings) -> str:

@@ -1,4 +1,4 @@
-"""`nightingale pull`: models onto this machine, and a list of what there is."""
+"""`nightingale pull`: download models, or list them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from nightingale.cli.terminal import stderr
+from nightingale.cli.progress import Sparse
+from nightingale.cli.terminal import Interrupted, stderr
 from nightingale.settings import Settings
 
 if TYPE_CHECKING:
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
 
 def pull(
     context: typer.Context,
-    name: str | None = typer.Argument(None, help="Which model; without it, they are listed."),
-    is_list: bool = typer.Option(False, "--list", help="List the models and stop."),
+    name: str | None = typer.Argument(None, help="Model name. Default: list the models."),
+    is_list: bool = typer.Option(False, "--list", help="List the models and exit."),
 ) -> None:
-    """Download a model. What was cut off is continued, what is here is checked."""
+    """Download a model. Resumes interrupted downloads and verifies checksums."""
     settings: Settings = context.obj
     if name is None or is_list:
         _list_models(settings)
@@ -32,11 +33,11 @@ def pull(
     try:
         with _bars(console) as report:
             fetch.pull(model, settings.home, report)
-    except KeyboardInterrupt:
-        console.print(f"Stopped. `nightingale pull {model.name}` continues where this ended.")
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt as interrupt:
+        message = f"Interrupted; `nightingale pull {model.name}` continues where this stopped."
+        raise Interrupted.of(interrupt, message) from None
     if console.is_terminal:
-        console.print(f"{model.name} is here, {model.n_files} files, all of them whole.")
+        console.print(f"{model.name}: {model.n_files} files downloaded and verified.")
 
 
 def _list_models(settings: Settings) -> None:
@@ -69,7 +70,13 @@ def _list_models(settings: Settings) -> None:
 
 @contextmanager
 def _bars(console: Console) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar per file on a terminal; in a pipe, silence."""
+    """A bar per file on a terminal; in a pipe, a line every ten seconds."""
+    if not console.is_terminal:
+        lines = Sparse(console)
+        yield lambda file, n_done, n_bytes: lines.report(
+            lambda _s: f"{file}: {n_done / 1e6:,.0f} of {n_bytes / 1e6:,.0f} MB"
+        )
+        return
     from rich import progress
 
     columns = (
@@ -79,7 +86,7 @@ def _bars(console: Console) -> Iterator[Callable[[str, int, int], None]]:
         progress.TransferSpeedColumn(),
         progress.TimeRemainingColumn(),
     )
-    with progress.Progress(*columns, console=console, disable=not console.is_terminal) as bars:
+    with progress.Progress(*columns, console=console) as bars:
         tasks: dict[str, progress.TaskID] = {}
 
         def report(file: str, n_done: int, n_bytes: int) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import typer
 
+from nightingale.cli.progress import working
 from nightingale.cli.terminal import stderr
 from nightingale.core import Plan
 from nightingale.errors import OptionError
@@ -14,12 +13,12 @@ from nightingale.settings import Settings
 
 def quantize(
     context: typer.Context,
-    model: str | None = typer.Argument(None, help="A pulled model, or a folder of its files."),
+    model: str | None = typer.Argument(None, help="Model name, or a folder with its files."),
     plan: str = typer.Option(
-        "balanced", help="balanced or live (8 bits); fast or live-fast (4 bits)."
+        "balanced", help="Plan: balanced or live (8 bits), fast or live-fast (4 bits)."
     ),
 ) -> None:
-    """Write the packed weights of a plan; `say --plan` finds them."""
+    """Pack a model's weights for a plan; `say --plan` then loads them faster."""
     settings: Settings = context.obj
     wanted = Plan.named(plan)
     if wanted.t3 == "fp32":
@@ -28,6 +27,6 @@ def quantize(
 
     from nightingale.assembly import pack_t3
 
-    with console.status("packing") if console.is_terminal else nullcontext():
+    with working(console, "packing the weights"):
         file = pack_t3(model, settings.home, wanted)
     console.print(f"{file}: {file.stat().st_size / 1e6:.1f} MB", soft_wrap=True)

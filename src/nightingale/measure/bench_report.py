@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from nightingale.errors import MissingPackageError
 from nightingale.measure.bench import BUFFER_MS, STAGES, Result
@@ -18,13 +19,20 @@ _COLOURS = {"better": "green", "worse": "red", "noise": "dim"}
 
 def table(result: Result, before: Any | None = None) -> Table:
     """A row for each figure: median, best and worst trial; and beside them the last result."""
-    shown = Table("figure", "median", "best to worst", "last time", "", box=None, pad_edge=False)
+    shown = Table(
+        "figure", "median", "best to worst", "previous", "change", box=None, pad_edge=False
+    )
     for name, values in result.figures().items():
-        row = [name, f"{statistics.median(values):.4g}", f"{min(values):.4g} to {max(values):.4g}"]
+        row: list[str | Text] = [
+            name,
+            f"{statistics.median(values):.4g}",
+            f"{min(values):.4g} to {max(values):.4g}",
+        ]
         if before and name in before["figures"]:
             change = compare(name, before["figures"][name], values)
-            colour = _COLOURS[change.verdict]
-            row += [f"{change.before:.4g}", f"[{colour}]{change.verdict}[/{colour}]"]
+            # Not as markup: a console that does not read it would print the tags.
+            verdict = Text(change.verdict, style=_COLOURS[change.verdict])
+            row += [f"{change.before:.4g}", verdict]
         shown.add_row(*row)
     shown.add_row(f"gaps at {BUFFER_MS} ms", str(sum(trial.n_gaps for trial in result.trials)))
     shown.add_row("peak memory MB", f"{result.peak_mb:.0f}")

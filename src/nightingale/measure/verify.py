@@ -97,7 +97,10 @@ class Verifier:
         self._judge = judge
         self._max_tokens = max_tokens
         self._progress = progress
-        self._said = [self._say(reference, seed) for seed in range(len(texts))]
+        self._said: list[Audio] = []
+        for seed in range(len(texts)):
+            self._said.append(self._say(reference, seed))
+            progress("speaking the reference", seed + 1)
         self._stages: dict[int, Stages] = {}
         own = [Clip(audio.samples, "", "own") for audio in self._said]
         self._voices = judge.enroll(own[: max(1, len(own) // 4)]) if judge else {}

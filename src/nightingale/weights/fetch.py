@@ -219,7 +219,7 @@ def _explained(part: RemoteFile) -> Iterator[None]:
         yield
     except (OSError, hub.EntryNotFoundError, _HTTPError) as error:
         raise PullError(
-            f"{part.path} from {part.repo} did not come: {_reason(part, error)}"
+            f"{part.path} from {part.repo} could not be downloaded: {_reason(part, error)}"
         ) from error
 
 
