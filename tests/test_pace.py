@@ -18,8 +18,8 @@ from nightingale.pace import (
     RecentFactor,
     expected_seconds,
     lead_s,
+    part_seconds,
     window_seconds,
-    written_seconds,
 )
 
 WINDOWS = window_seconds(GRID)
@@ -38,12 +38,12 @@ def schedule(rtf: float, seconds: float, chance: random.Random, first_s: float =
 
 
 def start(
-    chunks: Chunks, prebuffer: Prebuffer, expected_s: float, cap_s: float = math.inf
+    chunks: Chunks, prebuffer: Prebuffer, parts: list[float], cap_s: float = math.inf
 ) -> float:
     """When playing starts."""
     for (at, length_s), (next_at, _) in pairwise([*chunks, (math.inf, 0.0)]):
         prebuffer.note(length_s, at)
-        start_at = min(prebuffer.start_at(expected_s), prebuffer.first_at + cap_s)
+        start_at = min(prebuffer.start_at(parts), prebuffer.first_at + cap_s)
         if start_at <= next_at:
             return min(start_at, chunks[-1][0])
     raise AssertionError("it never starts")
@@ -66,7 +66,7 @@ def test_no_gap_below_real_time(rtf: float) -> None:
     for _ in range(600):
         seconds = chance.uniform(0.5, 60.0)
         chunks = schedule(rtf, seconds, chance, first_s=chance.choice((0.06, 0.32, 0.44)))
-        assert gaps(chunks, start(chunks, Prebuffer(rtf), seconds)) == []
+        assert gaps(chunks, start(chunks, Prebuffer(rtf), [seconds])) == []
         n_naive += bool(gaps(chunks, chunks[0][0]))
     assert rtf < 0.9 or n_naive > 540  # starting with the first chunk stutters
 
@@ -77,7 +77,7 @@ def test_gaps_above_real_time_only_where_the_cap_bites(rtf: float) -> None:
     for _ in range(300):
         seconds = chance.uniform(0.5, 60.0)
         chunks = schedule(rtf, seconds, chance)
-        start_at = start(chunks, Prebuffer(rtf), seconds, cap_s=10.0)
+        start_at = start(chunks, Prebuffer(rtf), [seconds], cap_s=10.0)
         assert start_at <= chunks[0][0] + 10.0 + 1e-9
         is_capped = start_at > chunks[0][0] + 10.0 - 1e-9
         assert is_capped or gaps(chunks, start_at) == []
@@ -85,28 +85,28 @@ def test_gaps_above_real_time_only_where_the_cap_bites(rtf: float) -> None:
     assert rtf < 1.5 or n_capped > 0  # it does bite
 
 
-@pytest.mark.parametrize("rtf", [0.05, 0.2, 0.4, 0.6])
+@pytest.mark.parametrize("rtf", [0.05, 0.2, 0.4, 0.5])
 def test_who_is_fast_starts_with_the_first_audible_chunk(rtf: float) -> None:
     """0.44 s: the second window, without the silence in front."""
     chunks = schedule(rtf, 10.0, random.Random(3), first_s=0.44)
-    assert start(chunks, Prebuffer(rtf), 10.0) == chunks[0][0]
+    assert start(chunks, Prebuffer(rtf), [10.0]) == chunks[0][0]
 
 
 def test_who_knows_nothing_waits_for_one_more() -> None:
     chunks = schedule(0.2, 10.0, random.Random(4), first_s=0.44)
-    assert start(chunks, Prebuffer(None), 10.0) == chunks[1][0]
+    assert start(chunks, Prebuffer(None), [10.0]) == chunks[1][0]
 
 
 @pytest.mark.parametrize(("known", "true"), [(2.0, 0.2), (1.3, 0.5)])
 def test_a_machine_that_has_become_faster_is_believed_soon(known: float, true: float) -> None:
     chunks = schedule(true, 20.0, random.Random(5))
-    assert start(chunks, Prebuffer(known), 20.0) < chunks[0][0] + 2.0
+    assert start(chunks, Prebuffer(known), [20.0]) < chunks[0][0] + 3.0
 
 
 def test_a_machine_that_has_become_slower_is_noticed_while_waiting() -> None:
     chunks = schedule(2.0, 20.0, random.Random(6))
     prebuffer = Prebuffer(1.1)
-    assert gaps(chunks, start(chunks, prebuffer, 20.0)) == []
+    assert gaps(chunks, start(chunks, prebuffer, [20.0])) == []
     assert prebuffer.rtf == pytest.approx(2.0, rel=0.3)
 
 
@@ -126,29 +126,71 @@ def test_time_without_text_and_after_a_loss_is_no_measure() -> None:
 
 
 def test_the_lead_is_for_the_chunk_that_would_be_latest() -> None:
-    """No jitter allowed for: (0.5 + 0.5) / 2 is there when the first half second is heard."""
-    assert lead_s(0.0, [1.0]) == 0
-    assert lead_s(0.5, [1.0]) == pytest.approx(0.5 * (1 + JITTER))
-    assert lead_s(0.5, [0.1, 1.0]) == pytest.approx(0.55 * (1 + JITTER) - 0.1)
-    assert lead_s(0.5, [1.0] * 100) == lead_s(0.5, [1.0])
-    assert lead_s(2.0, [1.0] * 4) == pytest.approx(8 * (1 + JITTER) - 3)
+    second, more = (1.0, 1.0), 1 + JITTER
+    assert lead_s(0.0, [second]) == 0
+    assert lead_s(0.5, [second]) == pytest.approx(0.5 * more)
+    assert lead_s(0.5, [(0.1, 0.1), second]) == pytest.approx(0.55 * more - 0.1)
+    assert lead_s(0.5, [second] * 100) == lead_s(0.5, [second])
+    assert lead_s(0.5, [(0.6, 0.0), second]) == pytest.approx(0.8 * more)  # a part starts
+    assert lead_s(2.0, [second] * 4) == pytest.approx(8 * more - 3)
 
 
 def test_a_plan_without_windows_gives_whole_parts() -> None:
-    prebuffer = Prebuffer(0.5, window_seconds(()))
-    prebuffer.note(3.0, 0.0)
-    assert prebuffer.start_at(5.0) == 0  # two more seconds take one
-    assert prebuffer.start_at(13.0) == pytest.approx(0.5 * 10.0 * (1 + JITTER) - 3.0)
+    for prebuffer in (Prebuffer(0.5, window_seconds(())), Prebuffer(0.5)):
+        prebuffer.note(3.0, 0.0)
+        assert prebuffer.start_at([2.5, 3.0]) == 0  # another three seconds take half the time
+        assert prebuffer.start_at([2.5, 10.0]) > 2.0
 
 
-def test_the_length_of_a_text() -> None:
+def test_the_length_of_a_text_and_of_its_parts() -> None:
     assert expected_seconds("x" * 150) == pytest.approx(10)
     assert expected_seconds("你好" * 5) == pytest.approx(2)
-    assert written_seconds("This is a start without an end") == 0
-    assert written_seconds("One. Two is not ove") == expected_seconds("One. ")
-    assert written_seconds("He said “no.” She") == expected_seconds("He said “no.” ")
-    assert written_seconds("一。二") == expected_seconds("一。")
-    assert written_seconds("flushed\fand") == expected_seconds("flushed\f")
+    two = "This is a sentence. This is another one."
+    assert part_seconds(two) == [expected_seconds(two)]
+    assert len(part_seconds(two, is_single=True)) == 2
+    written = {"is_arriving": True, "is_open": True}
+    assert part_seconds("This is a start without an end", **written) == []
+    assert part_seconds("Hello. And this is not ove", **written) == [expected_seconds("Hello.")]
+    assert part_seconds("flushed\fand", **written) == [expected_seconds("flushed")]
+    assert len(part_seconds("flushed\fand", is_arriving=True)) == 2
+    long = "x" * 24 + ". "
+    assert sum(part_seconds(long * 500)) == pytest.approx(expected_seconds(long * 500), rel=0.05)
+
+
+def sentences(chance: random.Random, n: int) -> tuple[Chunks, list[float]]:
+    """As the live plans make them, at a speed of 1: a window costs as much as 0.4 s of sound more
+    than its length; each part waits to look ahead, and gives what it held back at its end."""
+    chunks: Chunks = []
+    parts, now = [], 1.0
+    for _ in range(n):
+        left_s = chance.uniform(0.8, 8.0)
+        parts.append(left_s * chance.uniform(0.9, 1.2))
+        ahead_s, held_s = 0.12, 0.36
+        for window_s in (0.8, *WINDOWS[2:], *[1.0] * 9):
+            length_s, left_s = min(window_s, left_s), left_s - window_s
+            took_s = (length_s + 0.4 + ahead_s) * chance.uniform(1 - JITTER, 1 + JITTER)
+            now += took_s if chunks else 0.0
+            chunks.append((now, length_s - held_s + (0.26 if left_s <= 0 else 0.0)))
+            ahead_s = held_s = 0.0
+            if left_s <= 0:
+                break
+        chunks.append((now, 0.25))  # a pause costs nothing
+    return chunks, parts
+
+
+@pytest.mark.parametrize("rtf", [0.5, 0.8, 0.9, 0.99, 1.2])
+def test_no_gap_between_sentences(rtf: float) -> None:
+    """Short windows and the beginnings of sentences are slower than the rest; 0.05 s is less than
+    what every player buffers."""
+    chance = random.Random(8)
+    made = [sentences(chance, chance.randint(1, 10)) for _ in range(150)]
+    busy_s = sum(chunks[-1][0] - chunks[0][0] for chunks, _ in made)
+    usual = busy_s / sum(length_s for chunks, _ in made for _, length_s in chunks[1:])
+    for chunks, parts in made:
+        slowed = [(1 + (at - 1) * rtf / usual, length_s) for at, length_s in chunks]
+        assert [
+            gap for gap in gaps(slowed, start(slowed, Prebuffer(rtf), parts)) if gap > 0.05
+        ] == []
 
 
 def test_the_recent_factor_is_kept_for_each_number_of_streams() -> None:

@@ -91,7 +91,7 @@ class Nightingale:
         self._prefixes = Prefixes(parts.t3.prefix)
         self._passages: Shelf[Passage] = Shelf(_MAX_PASSAGES)
         self._drops_last = parts.model.family == "multilingual"
-        self._knows_sentences = parts.model.family == "fledgling"  # and nothing longer
+        self.knows_sentences = parts.model.family == "fledgling"  # and nothing longer
         self._decoder = WaveDecoder(
             parts.flow, parts.vocoder, parts.watermarker, parts.plan.n_held, self._drops_last
         )
@@ -142,7 +142,7 @@ class Nightingale:
         checkpoint of the same request, `resume` gives what would have come behind it.
         """
         wanted, speech = replace(self.defaults, **options), Speech()
-        whole, coming = (SINGLE, SINGLE) if self._knows_sentences else (WHOLE, EAGER)
+        whole, coming = (SINGLE, SINGLE) if self.knows_sentences else (WHOLE, EAGER)
         parts = split(text, whole) if isinstance(text, str) else gather(text, coming)
         speech.steps = self._speak(
             parts, voice or self.parts.voice, wanted, progress, speech, resume

@@ -304,6 +304,7 @@ class Dispatcher:
         if not utterance.n_received:
             plan = PLANS.get(self.hello.get("plan", ""), Plan())
             utterance.prebuffer = Prebuffer(self.real_time_factor, window_seconds(plan.grid))
+            utterance.is_single = bool(self.hello.get("knows_sentences"))
         measured = utterance.hear(samples, idle_s)
         if measured is not None:
             self._factor.note(max(1, self.n_producing), *measured)

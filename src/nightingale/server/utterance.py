@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nightingale.audio.audible import FirstAudible, first_audible
 from nightingale.core import SAMPLES_PER_SECOND, Word
 from nightingale.errors import NightingaleError, WorkerError
-from nightingale.pace import Prebuffer, expected_seconds, written_seconds
+from nightingale.pace import Prebuffer, part_seconds
 from nightingale.server.wire import Message
 
 AHEAD = 8 * SAMPLES_PER_SECOND  # samples that may be made before their listener takes them
@@ -90,7 +90,8 @@ class Utterance:
         self.prebuffer_s = 0.0  # from the first chunk's arrival until it was given
         self._was_full = self._was_lost = False  # since the last chunk
         self._last_chunk: tuple[float, float] | None = None  # time and sound
-        self._expected = (-1, False, 0.0)  # of so many pieces, and whether more may come: seconds
+        self.is_single = False  # the model speaks sentence by sentence
+        self._parts: tuple[int, bool, list[float]] = (-1, False, [])  # of so many pieces, or of all
 
     def put(self, text: str) -> None:
         """More text; kept, for it may have to be said to another worker."""
@@ -132,17 +133,23 @@ class Utterance:
         """What a listener noticed, for receipts."""
         gaps_s = self.clock.gaps_s
         gaps = {"gaps": len(gaps_s), "gap_seconds": round(sum(gaps_s), 3)}
-        return {"first_audio_ms": self.first_ms, **gaps}
+        rtf = self.prebuffer.measured_rtf
+        speed = {"real_time_factor": None if rtf is None else round(rtf, 3)}
+        return {"first_audio_ms": self.first_ms, **speed, **gaps}
 
     @property
-    def expected_s(self) -> float:
-        """Seconds that the text takes to say, as far as it is written in whole sentences."""
+    def parts_s(self) -> list[float]:
+        """Seconds that the parts of the text take to say, as far as they are written."""
         ask = self.ask
-        if self._expected[:2] != (len(ask.text), ask.is_open):
-            text = "".join(ask.text)
-            seconds = written_seconds(text) if ask.is_open else expected_seconds(text)
-            self._expected = len(ask.text), ask.is_open, seconds
-        return self._expected[2]
+        if self._parts[:2] != (len(ask.text), ask.is_open):
+            parts = part_seconds(
+                "".join(ask.text),
+                is_arriving=ask.is_arriving,
+                is_open=ask.is_open,
+                is_single=self.is_single,
+            )
+            self._parts = len(ask.text), ask.is_open, parts
+        return self._parts[2]
 
     @property
     def can_produce(self) -> bool:
@@ -193,7 +200,7 @@ class Utterance:
         is_silent = all(first_audible(samples) is None for samples in sound)
         if is_silent and sum(map(len, sound)) < _MAX_SILENCE:
             return None
-        start_at = self.prebuffer.start_at(self.expected_s)
+        start_at = self.prebuffer.start_at(self.parts_s)
         return max(0.0, min(start_at, self.prebuffer.first_at + max_wait_s) - self._now())
 
     def _give(self, event: Arrival | list[Word], begun_at: float) -> Event | None:

@@ -86,6 +86,7 @@ class Worker:
             "family": parts.model.family,
             "languages": list(parts.model.languages),
             "plan": parts.plan.name,
+            "knows_sentences": self.model.knows_sentences,
             "decoder": parts.decoder,
             "is_marked": parts.watermarker is not None,
             "pid": os.getpid(),
