@@ -59,6 +59,8 @@ class _Job:
     def run(self) -> None:
         asked = fingerprint(self.request, self.text)
         self.journal = _open(self.output, asked, self.request.is_resumed)
+        if self.journal and isinstance(self.text, str) and not self.journal.kept.is_ended:
+            self.journal.cut_to_part()
         n_kept = self.journal.kept.n_samples if self.journal else 0
         if self.journal is None or not self.journal.kept.is_ended:
             self._speak(asked)

@@ -46,6 +46,7 @@ class Kept:
 
     n_samples: int = 0
     n_parts: int = 0  # parts of the text that are whole
+    checkpoint: dict[str, Any] | None = None  # behind the last of them
     is_ended: bool = False  # everything was spoken; only the output file is missing
     is_complete: bool = True  # False: a part of the text was not said
     sha256: str = hashlib.sha256().hexdigest()  # of all samples, when it was opened
@@ -108,11 +109,14 @@ class Journal:
         self._write(_record(_SAMPLES, data))
         self.kept.n_samples += len(samples)
 
-    def end_part(self, n_parts: int, *, is_complete: bool) -> None:
+    def end_part(
+        self, n_parts: int, checkpoint: dict[str, Any] | None = None, *, is_complete: bool
+    ) -> None:
         """What was appended so far are so many parts of the text, whole."""
-        mark = {"n_parts": n_parts, "is_complete": is_complete}
+        mark: dict[str, Any] = {"n_parts": n_parts, "checkpoint": checkpoint}
+        mark["is_complete"] = is_complete
         self._write(_record(_PART, json.dumps(mark).encode()))
-        self.kept.n_parts, self.kept.is_complete = n_parts, is_complete
+        self.kept = replace(self.kept, **mark)
 
     def end(self, *, is_complete: bool) -> None:
         """Everything was spoken."""

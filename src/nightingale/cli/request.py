@@ -137,6 +137,11 @@ class SpeechProgress:
         self._text, self._report = text, report
         self._speech: Speech | None = None
 
+    @property
+    def is_known(self) -> bool:
+        """The whole text is here."""
+        return isinstance(self._text, str)
+
     def follow(
         self, stream: Callable[..., Speech], voice: Voice | None, options: dict[str, Any]
     ) -> Speech:
@@ -150,10 +155,10 @@ class SpeechProgress:
     def _share(self, n_tokens: int) -> float | None:
         if not isinstance(self._text, str):
             return None
-        n_characters: int | None = getattr(self._speech, "n_characters", None)
-        if n_characters is not None:
-            return min(1.0, n_characters / len(self._text))
-        # The stream does not say which characters are spoken: go by the length of the sound.
+        n_spoken = self._speech.n_characters if self._speech else 0
+        if n_spoken:
+            return min(1.0, n_spoken / len(self._text))
+        # In the first part of the text: go by the length of the sound.
         return min(0.99, n_tokens / TOKENS_PER_SECOND / expected_seconds(self._text))
 
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nightingale.errors import ResumeError
+from nightingale.speech import Checkpoint
 
 if TYPE_CHECKING:
     from nightingale.cli.journal import Journal, Kept
@@ -31,8 +33,13 @@ def resume_stream(
 ) -> tuple[Speech, Iterator[NDArray[np.float32]]]:
     """The speech, and those of its samples that are not kept yet.
 
-    What is kept is computed again and compared: nothing is joined that does not belong together.
+    A known text goes on behind its last whole part. One that arrives on standard input may be
+    another one: what is kept of it is computed again and compared.
     """
+    if kept.checkpoint is not None and progress.is_known:
+        behind = Checkpoint.from_json(kept.checkpoint)
+        speech = progress.follow(partial(engine.stream, resume=behind), voice, options)
+        return speech, (chunk.samples for chunk in speech)
     speech = progress.follow(engine.stream, voice, options)
     return speech, _behind((chunk.samples for chunk in speech), kept)
 
@@ -51,9 +58,10 @@ def speak_into(
 
 
 def _mark_parts(journal: Journal, speech: Speech) -> None:
-    ends: list[int] = getattr(speech, "part_ends", [])  # samples at which each part ended
-    if len(ends) > journal.kept.n_parts and ends[-1] == journal.kept.n_samples:
-        journal.end_part(len(ends), is_complete=speech.is_complete)
+    at = speech.checkpoint
+    is_new = at is not None and at.n_parts > journal.kept.n_parts
+    if at is not None and is_new and at.joined.n_samples == journal.kept.n_samples:
+        journal.end_part(at.n_parts, at.to_json(), is_complete=speech.is_complete)
 
 
 def _behind(chunks: Iterator[NDArray[np.float32]], kept: Kept) -> Iterator[NDArray[np.float32]]:
