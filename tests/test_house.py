@@ -29,9 +29,9 @@ def test_a_file_keeps_the_house_rules(file: Path) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             body = (node.end_lineno or 0) - node.body[0].lineno
             assert body < MAX_FUNCTION, node.name
-    if file.name != "device.py":
+    if file.name not in ("device.py", "core.py"):
         named = re.findall(r"""["'](?:cuda|mps|cpu)\b""", text)
-        assert not named, "devices are chosen in device.py"
+        assert not named, "devices are chosen in device.py; core.py lists what can be asked for"
     if file.relative_to(SOURCE) not in FRONT_DOORS:
         assert "os.environ" not in text, "the environment is read at the front doors alone"
 

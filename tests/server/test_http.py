@@ -83,7 +83,7 @@ def test_openai_streams_to_a_file(
     said, _ = soundfile.read(io.BytesIO(encode_whole([solo(TEXT, seed=3)], "wav")), dtype="int16")
     assert np.array_equal(heard, said)
     assert {"tts-1", "gpt-4o-mini-tts"} <= {model.id for model in client.models.list()}
-    with pytest.raises(openai.NotFoundError, match="there is no model"):
+    with pytest.raises(openai.NotFoundError, match="is not loaded"):
         client.audio.speech.create(model="other", voice="alloy", input=TEXT)
     with pytest.raises(openai.BadRequestError, match="there is no voice"):
         client.audio.speech.create(model="tts-1", voice="nobody", input=TEXT)

@@ -20,8 +20,15 @@ from nightingale.settings import Settings
 if TYPE_CHECKING:
     from socket import socket
 
-    from nightingale.server.keys import Keys
+    from rich.console import Console
 
+    from nightingale.server.keys import Keys
+    from nightingale.server.run import Plans
+
+_OPEN = (
+    "Anybody who can reach {host} can use this server and clone voices: set NIGHTINGALE_API_KEY or "
+    "give --keys."
+)
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _DECODERS = ("standard", "meanflow")
 _LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -146,33 +153,17 @@ def serve(  # noqa: PLR0913, PLR0917
     # Before anything that takes long: a port in use is known at once.
     http = listeners.listen(host, port)
     context.call_on_close(lambda: listeners.close(http))
-    port = listeners.port_of(http)
     wyoming, wyoming_off = _listen_for_wyoming(
-        wyoming_host or host,
-        wyoming_port,
-        known_keys,
-        is_default=_is_default(context, "wyoming_port"),
+        context, wyoming_host or host, wyoming_port, known_keys
     )
-    context.call_on_close(lambda: listeners.close(wyoming))
-    try:
-        from nightingale.server import log
-        from nightingale.server.dispatch import Limits
-        from nightingale.server.front import Config
-        from nightingale.server.run import Plans, run
-        from nightingale.server.supervisor import Recipe
-    except ModuleNotFoundError as error:
-        raise MissingPackageError(
-            f"a server needs more packages ({error.name} is missing); get them with "
-            "pip install 'nightingale-tts[server]'"
-        ) from error
-    console, url = stderr(), listeners.url(host, port)
+    _check_packages()
+    from nightingale.server import log
+    from nightingale.server.dispatch import Limits
+    from nightingale.server.front import Config
+    from nightingale.server.run import Plans, run
+    from nightingale.server.supervisor import Recipe
 
-    def announce() -> None:
-        if console.is_terminal:
-            console.print(f"Ready: {url} (web page and API). Press Ctrl-C to stop.", style="green")
-        else:
-            logging.getLogger("nightingale").info("ready", extra={"url": url})
-
+    console, port = stderr(), listeners.port_of(http)
     plans = Plans(
         config=Config(
             host,
@@ -199,22 +190,40 @@ def serve(  # noqa: PLR0913, PLR0917
         http=http,
         wyoming=wyoming,
         wyoming_off=wyoming_off,
-        announce=announce,
+        announce=lambda: _announce(console, listeners.url(host, port)),
     )
-    if not plans.config.is_local and not plans.keys:
-        console.print(
-            f"Anybody who can reach {host} can use this server and clone voices: set "
-            "NIGHTINGALE_API_KEY or give --keys.",
-            style="yellow",
-        )
-    if console.is_terminal:
-        console.print("Loading the model ...")
+    _greet(console, plans)
     log.start(log_level, log_format)
     asyncio.run(run(plans))
 
 
+def _check_packages() -> None:
+    try:
+        import nightingale.server.run  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise MissingPackageError(
+            f"a server needs more packages ({error.name} is missing); get them with "
+            "pip install 'nightingale-tts[server]'"
+        ) from error
+
+
+def _greet(console: Console, plans: Plans) -> None:
+    if not plans.config.is_local and not plans.keys:
+        console.print(_OPEN.format(host=plans.config.host), style="yellow")
+    if console.is_terminal:
+        console.print("Loading the model ...")
+
+
+def _announce(console: Console, url: str) -> None:
+    """For a person on the terminal, for others in the log."""
+    if console.is_terminal:
+        console.print(f"Ready: {url} (web page and API). Press Ctrl-C to stop.", style="green")
+    else:
+        logging.getLogger("nightingale").info("ready", extra={"url": url})
+
+
 def _listen_for_wyoming(
-    host: str, port: int, keys: Keys, *, is_default: bool
+    context: typer.Context, host: str, port: int, keys: Keys
 ) -> tuple[list[socket], str]:
     """Its sockets, or why there are none.
 
@@ -226,17 +235,15 @@ def _listen_for_wyoming(
         return [], "--wyoming-port is 0"
     if keys:
         return [], "API keys are configured, and the Wyoming protocol has no authentication"
+    source = context.get_parameter_source("wyoming_port")
     try:
-        return listeners.listen(host, port, "--wyoming-port"), ""
+        sockets = listeners.listen(host, port, "--wyoming-port")
     except AddressError as error:
-        if not is_default:
+        if source is None or source.name != "DEFAULT":
             raise
         return [], str(error)
-
-
-def _is_default(context: typer.Context, option: str) -> bool:
-    source = context.get_parameter_source(option)
-    return source is not None and source.name == "DEFAULT"
+    context.call_on_close(lambda: listeners.close(sockets))
+    return sockets, ""
 
 
 def _seconds(text: str) -> float | None:

@@ -32,25 +32,27 @@ def routes(front: Front) -> APIRouter:
 
     @router.post("/tts", response_class=Response)
     async def tts(body: ChatterboxBody, request: Request) -> Reply:
-        """Speak a text; one body with its true length, unless `stream` is true."""
+        """Generate speech: one body with its length, or a stream if `stream` is true."""
         return reply(body, request, is_streamed=body.stream)
 
     @router.get("/tts-stream", response_class=Response)
     async def tts_stream(body: Annotated[ChatterboxBody, Query()], request: Request) -> Reply:
-        """The same from an address, for an audio element; sent while it is made."""
+        """Generate speech by GET, for an HTML audio element; always streamed."""
         return reply(body, request, is_streamed=True)
 
     @router.get("/get_predefined_voices")
     async def predefined() -> list[dict[str, str]]:
+        """List the voices that come with the model."""
         return [{"display_name": "Nightingale", "filename": DEFAULT, "voice_id": DEFAULT}]
 
     @router.get("/get_reference_files")
     async def references() -> list[str]:
+        """List the cloned voices."""
         return front.voices.folder.names()
 
     @router.post("/upload_reference")
     async def upload(files: Annotated[list[UploadFile], File()]) -> dict[str, Any]:
-        """Each recording becomes a voice that is called as its file is."""
+        """Clone a voice from each recording, named after its file. Only with permission."""
         for file in files:
             name = (file.filename or "").rpartition(".")[0].lower().replace(" ", "-")
             await add_voice(front, name, file, None, None)
@@ -59,6 +61,7 @@ def routes(front: Front) -> APIRouter:
 
     @router.get("/api/model-info")
     async def model_info() -> dict[str, Any]:
+        """Describe the loaded model."""
         hello = front.dispatcher.hello
         is_up = front.dispatcher.supervisor.pid is not None
         told = {"loaded": is_up, "type": hello.get("model"), "class_name": hello.get("family")}

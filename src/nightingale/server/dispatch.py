@@ -169,8 +169,8 @@ class Dispatcher:
         if len(self._waiting) >= limits.n_waiting:
             self.n_rejected += 1
             raise BusyError(
-                f"{self._n_speaking} requests are being spoken and {len(self._waiting)} wait: "
-                "try again soon",
+                f"the server is busy: {self._n_speaking} requests in progress, "
+                f"{len(self._waiting)} in the queue; try again soon",
                 retry_after_s=self._seconds * (len(self._waiting) + 1) / limits.n_speaking,
             )
         turn = asyncio.get_running_loop().create_future()
@@ -258,7 +258,9 @@ class Dispatcher:
             await writer.wait_closed()
         for clone in self._clones.values():
             if not clone.done():
-                clone.set_exception(WorkerError("the worker died over this recording"))
+                clone.set_exception(
+                    WorkerError("the worker process died while it processed this recording")
+                )
         is_needed = [utterance.lose() for utterance in list(self._open.values())]
         if any(is_needed):
             self._reconnect()

@@ -53,9 +53,11 @@ class Fault(Exception):  # noqa: N818
             if isinstance(error, kind):
                 return cls(status, code or type(error).__name__, str(error), retry_after_s=after_s)
         if isinstance(error, NightingaleError):
-            return cls(503, "worker_failed", "the worker failed; try again", retry_after_s=2.0)
+            return cls(
+                503, "worker_failed", "the worker process failed; try again", retry_after_s=2.0
+            )
         log.error("unexpected", exc_info=error)
-        return cls(500, "internal", "something broke here; it was noted")
+        return cls(500, "internal", "internal error; it was logged")
 
     @property
     def body(self) -> dict[str, Any]:

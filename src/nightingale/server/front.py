@@ -97,7 +97,7 @@ class Front:
         if n_characters > self.config.max_characters:
             raise TextError(
                 f"the text has {n_characters} characters, but at most {self.config.max_characters} "
-                "are taken at once; send it in parts"
+                "are allowed per request; split it"
             )
 
     def keep_receipt(self, request_id: str, receipt: dict[str, Any]) -> None:

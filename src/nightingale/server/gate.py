@@ -89,8 +89,8 @@ class Gate:
             raise Fault(
                 403,
                 "origin",
-                f"the browser origin {headers['origin'][:100]!r} is not allowed; start "
-                "`nightingale serve` with --origin and it, if it is to be",
+                f"the browser origin {headers['origin'][:100]!r} is not allowed; "
+                "start `nightingale serve` with --origin to allow it",
             )
 
         is_reading = scope.get("method", "GET") in ("GET", "HEAD", "OPTIONS")
@@ -119,7 +119,7 @@ class Gate:
             return ANYBODY
         found = self._front.keys.find(_given_key(headers))
         if found is None:
-            raise Fault(401, "invalid_api_key", "a key is needed: Authorization: Bearer KEY")
+            raise Fault(401, "invalid_api_key", "an API key is required: Authorization: Bearer KEY")
         return found
 
     def _check_size(self, headers: dict[str, str]) -> None:
@@ -167,7 +167,7 @@ def _is_address(host: str) -> bool:
 
 
 def _too_large(most: int) -> Fault:
-    return Fault(413, "too_large", f"at most {most} bytes are taken at once")
+    return Fault(413, "too_large", f"the request body may have at most {most} bytes")
 
 
 def _given_key(headers: dict[str, str]) -> str:

@@ -59,12 +59,12 @@ def routes(front: Front) -> APIRouter:
     router = APIRouter(tags=["operations"])
     pulse = Pulse(front)
 
-    @router.get("/health", responses={503: {"description": "It cannot speak."}})
+    @router.get("/health", responses={503: {"description": "The model does not respond."}})
     @router.get("/healthz", include_in_schema=False)
     @router.get("/health/ready", include_in_schema=False)
     @router.get("/v1/health", include_in_schema=False)
     async def health(request: Request) -> Response:
-        """Speaks a word now and then, and fails when that fails."""
+        """Readiness: generates a short test utterance if there was no speech for a minute."""
         wrong = await pulse.check()
         told: dict[str, Any] = {"status": "error" if wrong else "ok"}
         if wrong:
@@ -74,12 +74,12 @@ def routes(front: Front) -> APIRouter:
 
     @router.get("/health/live")
     async def live() -> dict[str, str]:
-        """This process answers; nothing is said about the model."""
+        """Liveness: this process responds, whatever the state of the model."""
         return {"status": "ok"}
 
     @router.get("/metrics", response_class=Response)
     async def metrics() -> Response:
-        """Counters for Prometheus."""
+        """Prometheus metrics."""
         return Response(generate_latest(front.meters.registry), media_type=CONTENT_TYPE_LATEST)
 
     return router

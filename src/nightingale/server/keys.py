@@ -37,7 +37,7 @@ class Key:
     def turn(self) -> Iterator[None]:
         """Counted while it lasts; refused if there are too many."""
         if self.max_streams is not None and self._n_streams >= self.max_streams:
-            raise QuotaError(f"this key may have {self.max_streams} streams at once")
+            raise QuotaError(f"this API key allows {self.max_streams} streams at once")
         self._n_streams += 1
         try:
             yield
@@ -53,7 +53,9 @@ class Key:
         n_spent = sum(n for _, n in self._spent)
         if n_spent + n_characters > self.max_characters:
             wait_s = self._spent[0][0] + _MINUTE_S - now if self._spent else _MINUTE_S
-            raise QuotaError(f"this key may say {self.max_characters} characters a minute", wait_s)
+            raise QuotaError(
+                f"this API key allows {self.max_characters} characters per minute", wait_s
+            )
         self._spent.append((now, n_characters))
 
 
@@ -97,9 +99,11 @@ def _parse(file: Path) -> Iterator[Key]:
         is_table = isinstance(table, dict) and set(table) <= known
         if not is_table or not _SHA256.fullmatch(str(table.get("sha256"))):
             raise OptionError(
-                f"{file}: [{name}] needs sha256 = the sum of its key in hexadecimal, and may have "
-                "max_streams and max_characters (a minute)"
+                f"{file}: [{name}] needs sha256 = the SHA-256 of the key in hexadecimal, and may "
+                "have max_streams and max_characters (per minute)"
             )
         yield Key(name, **table)
     if not tables:
-        raise OptionError(f"{file} holds no key: nobody could ask; add one or leave it out")
+        raise OptionError(
+            f"{file} contains no key, so every request would be refused; add one or drop --keys"
+        )

@@ -19,7 +19,7 @@ def check_model(front: Front, name: str) -> None:
     if name and name.lower() not in model_names(front):
         known = ", ".join(model_names(front))
         raise Fault(
-            404, "model_not_found", f"there is no model {name!r} here; there are: {known}",
+            404, "model_not_found", f"the model {name!r} is not loaded; available: {known}",
             param="model",
         )  # fmt: skip
 
@@ -47,12 +47,13 @@ def routes(front: Front) -> APIRouter:
     @router.get("/v1/audio/models")
     @router.get("/audio/models", include_in_schema=False)
     async def models() -> dict[str, Any]:
-        """The loaded model under all of its names; `root` is which one it is."""
+        """List the loaded model under each name that clients use; `root` is its own name."""
         listed = [described(name) for name in model_names(front)]
         return {"object": "list", "data": listed, "models": listed}
 
     @router.get("/v1/models/{name:path}")
     async def model(name: str) -> dict[str, Any]:
+        """Describe the loaded model by one of these names."""
         check_model(front, name)
         return described(name)
 
@@ -61,7 +62,7 @@ def routes(front: Front) -> APIRouter:
     @router.get("/v1/voices", include_in_schema=False)
     @router.get("/voices", include_in_schema=False)
     async def voices() -> dict[str, Any]:
-        """Voices by name. OpenAI's names are spoken by the model's own voice."""
+        """List voices. OpenAI's voice names are aliases of the default voice."""
         names = front.voices.names()
         aliases = [name for name in OPENAI if name not in names]
         objects = [{"id": name, "name": name, "object": "voice"} for name in (*names, *aliases)]
@@ -77,14 +78,14 @@ def routes(front: Front) -> APIRouter:
         language: Annotated[str | None, Form(max_length=32)] = None,
         consent: Annotated[str | None, Form(max_length=500)] = None,
     ) -> dict[str, Any]:
-        """A voice from a recording of somebody who agreed to it."""
+        """Clone a voice from a recording. Only clone voices with permission."""
         return await add_voice(front, voice_name, voice_file, language, consent)
 
     @router.delete("/v1/audio/voices/{name}")
     @router.delete("/voices/{name}", include_in_schema=False)
     @router.delete("/v1/voices/{name}", include_in_schema=False)
     async def remove(name: str) -> dict[str, Any]:
-        """The voice and its only file are gone."""
+        """Delete a voice."""
         front.voices.folder.remove(name)
         return {"id": name, "object": "voice", "deleted": True}
 
@@ -97,11 +98,11 @@ async def add_voice(
     """Named, cloned, kept."""
     name = name.strip().lower()
     if name == DEFAULT:
-        raise Fault(400, "voice_name", f"{name!r} is the model's own voice; take another name")
+        raise Fault(400, "voice_name", f"{name!r} is the default voice; choose another name")
     front.voices.folder.check_free(name)
     data = await recording.read(MAX_RECORDING + 1)
     if len(data) > MAX_RECORDING:
-        raise Fault(413, "too_large", f"a recording may have {MAX_RECORDING >> 20} MB")
+        raise Fault(413, "too_large", f"a recording may have at most {MAX_RECORDING >> 20} MB")
     cloned = await front.dispatcher.clone(data, language, consent)
     front.voices.folder.put(name, cloned.voice_file)
     told = {"summary": cloned.summary, "warnings": list(cloned.warnings)}

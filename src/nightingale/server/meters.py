@@ -30,7 +30,7 @@ class Meters:
         here = {"namespace": "nightingale", "registry": self.registry}
         self.requests = Counter(
             "requests",
-            "Requests by how they ended.",
+            "Requests by outcome.",
             ["ending"],
             **here,  # type: ignore[arg-type]
         )
@@ -39,19 +39,19 @@ class Meters:
             buckets=_FIRST_S, **here,  # type: ignore[arg-type]
         )  # fmt: skip
         self.rtf = Histogram(
-            "real_time_factor", "Seconds of work for a second of sound.",
+            "real_time_factor", "Seconds of computing for a second of audio.",
             buckets=_RTF, **here,  # type: ignore[arg-type]
         )  # fmt: skip
-        self.audio = Counter("audio_seconds", "Sound that was made.", **here)  # type: ignore[arg-type]
-        self.characters = Counter("characters", "Text that came in.", **here)  # type: ignore[arg-type]
+        self.audio = Counter("audio_seconds", "Seconds of audio generated.", **here)  # type: ignore[arg-type]
+        self.characters = Counter("characters", "Characters of input text.", **here)  # type: ignore[arg-type]
         self.underruns = Counter(
             "underruns",
-            "Gaps over 0.1 s in streams that could be played.",
+            "Gaps over 0.1 s that a listener of a stream would hear.",
             **here,  # type: ignore[arg-type]
         )
         self.underrun_s = Counter(
             "underrun_seconds",
-            "How long they were.",
+            "Total length of these gaps.",
             **here,  # type: ignore[arg-type]
         )
         for ending in ("stop", "length", "cancelled", "gone", "refused", "failed", "rejected"):
@@ -79,18 +79,26 @@ class _Now(Collector):
     def collect(self) -> Iterable[Metric]:
         told, supervisor = self._dispatcher, self._dispatcher.supervisor
         for name, text, value in (
-            ("speaking", "Requests that are being spoken.", told.n_speaking),
-            ("waiting", "Requests that wait for their turn.", told.n_waiting),
+            ("speaking", "Requests in progress.", told.n_speaking),
+            ("waiting", "Requests in the queue.", told.n_waiting),
             ("worker_up", "1 if a worker is ready.", int(supervisor.is_ready)),
-            ("worker_memory_bytes", "What the worker holds.", told.worker_bytes),
-            ("worker_start_seconds", "How long its last start took.", supervisor.start_s),
-            ("front_threads", "Threads of this process.", _n_threads()),
+            ("worker_memory_bytes", "Resident memory of the worker process.", told.worker_bytes),
+            (
+                "worker_start_seconds",
+                "Duration of the last start of the worker.",
+                supervisor.start_s,
+            ),
+            ("front_threads", "Threads of the front process.", _n_threads()),
         ):
             yield GaugeMetricFamily(f"nightingale_{name}", text, value=value)
         for name, text, value in (
-            ("worker_restarts", "Workers that died and were replaced.", supervisor.n_deaths),
-            ("resumed", "Streams that went on in another worker.", told.n_resumed),
-            ("rejected", "Requests refused because too many waited.", told.n_rejected),
+            (
+                "worker_restarts",
+                "Worker processes that died and were restarted.",
+                supervisor.n_deaths,
+            ),
+            ("resumed", "Streams resumed by another worker process.", told.n_resumed),
+            ("rejected", "Requests rejected because the queue was full.", told.n_rejected),
         ):
             yield CounterMetricFamily(f"nightingale_{name}", text, value=value)
 

@@ -16,8 +16,8 @@ from nightingale.server.schemas import SpeechBody
 
 _SOUND: dict[str, Any] = {format_.content_type: {} for format_ in FORMATS.values()}
 _FAILURES: dict[int | str, dict[str, Any]] = {
-    400: {"description": "It cannot be spoken as it is; the message says what to change."},
-    503: {"description": "Too many at once; Retry-After says when to ask again."},
+    400: {"description": "Invalid request; the message says what to change."},
+    503: {"description": "The server is busy; Retry-After says when to try again."},
 }
 
 
@@ -27,11 +27,14 @@ def routes(front: Front) -> APIRouter:
     @router.post(
         "/v1/audio/speech",
         response_class=Response,
-        responses={200: {"content": _SOUND, "description": "Sound, as it is made."}, **_FAILURES},
+        responses={
+            200: {"content": _SOUND, "description": "Audio, streamed while it is generated."},
+            **_FAILURES,
+        },
     )
     @router.post("/audio/speech", response_class=Response, include_in_schema=False)
     async def speech(body: SpeechBody, request: Request) -> Reply:
-        """Speak a text. Sound is sent while it is made, unless `stream` is false."""
+        """Generate speech. Audio is streamed while it is generated, unless `stream` is false."""
         check_model(front, body.model)
         format_, rate_hz = check_format(body.response_format, body.sample_rate)
         return Reply(
@@ -52,9 +55,9 @@ def routes(front: Front) -> APIRouter:
 
     @router.get("/v1/requests/{request_id}")
     async def receipt(request_id: str) -> dict[str, Any]:
-        """How a request ended and what was sent: to be held against what arrived."""
+        """How a recent request ended, with the length and SHA-256 of the audio that was sent."""
         if request_id not in front.receipts:
-            raise Fault(404, "not_found", "no request of that id ended here of late")
+            raise Fault(404, "not_found", "there is no recent request with this id")
         return front.receipts[request_id]
 
     return router

@@ -259,7 +259,9 @@ class Utterance:
         is_fruitless = self.n_received == self._n_at_asking
         self._n_fruitless = self._n_fruitless + 1 if is_fruitless else 0
         if self._n_fruitless > _MAX_FRUITLESS:
-            self.fail(WorkerError(f"{self._n_fruitless} workers died over this request"))
+            self.fail(
+                WorkerError(f"the worker process died {self._n_fruitless} times on this request")
+            )
             return False
         return True
 
