@@ -87,7 +87,7 @@ def test_a_player_that_fails_in_the_middle_is_not_followed(
 ) -> None:
     """The sound would begin again."""
     monkeypatch.setattr(player, "_START_S", 0.0)
-    install("aplay", "head -c 60000 > /dev/null; echo unplugged >&2; exit 1")
+    install("aplay", "head -c 600000 > /dev/null; echo unplugged >&2; exit 1")
     install("play", f"cat > {tmp_path}/heard")
     with pytest.raises(PlayerError, match="aplay: unplugged"), player.live() as sink:
         for _ in range(100):

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import io
+import re
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
 from nightingale.cli import app, progress
+from nightingale.cli.live import Meter
 from nightingale.cli.request import SpeechProgress
+from nightingale.core import AudioChunk
+from nightingale.pace import Paced
 
 
 def piped() -> tuple[Console, io.StringIO]:
@@ -88,6 +93,19 @@ def test_the_share_never_says_all_before_the_end() -> None:
     unknown: list[float | None] = []
     SpeechProgress(iter("abc"), lambda share, _seconds: unknown.append(share))(5)
     assert unknown == [None]
+
+
+def test_silence_is_not_the_first_sound_of_a_stream() -> None:
+    silence, tone = np.zeros(12_000, np.float32), np.full(2_400, 0.5, np.float32)
+    meter = Meter(Paced([AudioChunk(silence), AudioChunk(tone)], 0.0, rtf=0.1))
+    assert "buffering" in meter.line()
+    chunks = meter.samples()
+    next(chunks)
+    assert "nothing audible yet" in meter.line()
+    next(chunks)
+    found = re.search(r"0.6 s of audio, first audible sample after (\d+\.\d+) s", meter.summary())
+    assert found, meter.summary()
+    assert 0.5 <= float(found[1]) < 0.7  # the silence has to be heard first
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ that cannot start is followed by the next one; if none can, that is an error.
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import subprocess
@@ -43,6 +44,7 @@ _SILENT = re.compile(
     r"audio open failed|Couldn't open audio|Could not open/initialize audio|no sound\b", re.I
 )
 _START_S = 3.0  # a player that fails within this time never played
+_START_BYTES = 96_000  # and some open the sound card only when they have seen so much
 _HINT = "check the sound card, or write to a file with -o FILE"
 
 
@@ -124,7 +126,8 @@ class _Running:
     command: tuple[str, ...]
     process: subprocess.Popen[bytes]
     printed: IO[bytes]
-    started: float
+    n_bytes: int = 0  # that it was given
+    fed_at: float = math.inf  # when that was enough to start
 
     @classmethod
     def start(cls, command: tuple[str, ...]) -> _Running:
@@ -132,16 +135,20 @@ class _Running:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=printed
         )
-        return cls(command, process, printed, time.monotonic())
+        return cls(command, process, printed)
 
     @property
-    def is_alive(self) -> bool:
-        return self.process.poll() is None
+    def is_playing(self) -> bool:
+        """It had all it needs to start, and did not fail."""
+        return self.process.poll() is None and time.monotonic() - self.fed_at > _START_S
 
     def write(self, piece: bytes) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(piece)
         self.process.stdin.flush()
+        self.n_bytes += len(piece)
+        if self.n_bytes >= _START_BYTES:
+            self.fed_at = min(self.fed_at, time.monotonic())
 
     def end(self) -> str | None:
         """Let it play what it has; why nothing was heard, if so."""
@@ -167,7 +174,7 @@ class LivePlayer:
     def write(self, piece: bytes) -> None:
         """Raises BrokenPipeError when a listener has closed the player."""
         running = self._running or self._next()
-        if running.is_alive and time.monotonic() - running.started > _START_S:
+        if running.is_playing:
             self._is_playing = True
             self._sent.clear()
         if not self._is_playing:
