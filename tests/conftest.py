@@ -40,7 +40,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def c_compiler() -> None:
     if not emulation.compiler():
-        pytest.skip("there is no C compiler for emulated instructions")
+        pytest.skip("emulated instructions need Linux and a C compiler")
 
 
 @pytest.fixture

@@ -46,6 +46,9 @@ DECLARE: dict[Kind, Callable[[ctypes.CDLL], ctypes.CDLL]] = {
 
 
 def compiler() -> str | None:
+    """What compiles the kernels; they are written for Linux."""
+    if platform.system() != "Linux":
+        return None
     return os.environ.get("CC") or shutil.which("cc")
 
 
