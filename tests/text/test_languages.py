@@ -62,7 +62,48 @@ def test_codes_are_read_in_either_case(given: str | None, code: str | None) -> N
     assert check_language(given, LANGUAGES) == code
 
 
-@pytest.mark.parametrize("language", ["xx", "", "en-us", "english"])
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ("en-US", "en"), ("en_US", "en"), ("EN_gb", "en"), ("en_US.UTF-8", "en"), ("english", "en"),
+        ("de-DE", "de"), ("de-CH-1996", "de"), ("German", "de"), ("ger", "de"), ("deu", "de"),
+        ("de_DE@euro", "de"), (" de ", "de"),
+        ("zh-Hans-CN", "zh"), ("zh_TW", "zh"), ("cmn", "zh"), ("zho", "zh"), ("Mandarin", "zh"),
+        ("nb-NO", "no"), ("nn", "no"), ("no-NO", "no"), ("nor", "no"), ("Norwegian", "no"),
+        ("iw", "he"), ("he-IL", "he"), ("msa", "ms"), ("ms-MY", "ms"), ("pt-BR", "pt"),
+        ("es-419", "es"), ("jpn", "ja"), ("sr", None), ("eng-US", "en"),
+    ],
+)  # fmt: skip
+def test_locales_names_and_three_letter_codes_are_languages(given: str, code: str | None) -> None:
+    if code is None:
+        with pytest.raises(LanguageError):
+            check_language(given, LANGUAGES)
+    else:
+        assert check_language(given, LANGUAGES) == code
+
+
+def test_every_language_is_known_by_its_english_name() -> None:
+    assert [check_language(name, LANGUAGES) for name in LANGUAGES.values()] == [*LANGUAGES]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("de-DE", "does not speak 'de-DE' (German); it speaks: en; for another"),
+        ("frensh", "(did you mean fr, French?)"),
+        ("yue-HK", "does not speak 'yue-HK'; it speaks"),  # Cantonese is not Mandarin
+        ("x" * 10_000, "does not speak"),
+    ],
+)
+def test_a_language_of_another_model_is_named_and_a_slip_is_guessed(
+    given: str, message: str
+) -> None:
+    with pytest.raises(LanguageError) as caught:
+        check_language(given, ("en",))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("language", ["xx", "", "en us", "e", "1", "-en", "en-"])
 def test_an_unknown_language_is_answered_with_all_23(language: str) -> None:
     with pytest.raises(LanguageError) as caught:
         check_language(language, LANGUAGES)

@@ -6,9 +6,11 @@ own file. Nothing is downloaded; a package is looked for when its language is fi
 
 from __future__ import annotations
 
+import re
 import unicodedata
 import warnings
 from collections.abc import Collection, Mapping
+from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
 from types import MappingProxyType
@@ -45,20 +47,79 @@ LANGUAGES: Mapping[str, str] = MappingProxyType(
 )
 
 
+# Other names of the same languages: old and narrower codes, and those of three letters.
+_ALIASES: Mapping[str, str] = MappingProxyType(
+    {
+        alias: code
+        for code, aliases in {
+            "ar": "ara arb",
+            "da": "dan",
+            "de": "deu ger",
+            "el": "ell gre",
+            "en": "eng",
+            "es": "spa castilian",
+            "fi": "fin",
+            "fr": "fra fre",
+            "he": "heb iw",
+            "hi": "hin",
+            "it": "ita",
+            "ja": "jpn",
+            "ko": "kor",
+            "ms": "msa may zsm zlm",
+            "nl": "nld dut flemish",
+            "no": "nor nb nob nn nno bokmål nynorsk",
+            "pl": "pol",
+            "pt": "por",
+            "ru": "rus",
+            "sv": "swe",
+            "sw": "swa swh kiswahili",
+            "tr": "tur",
+            "zh": "zho chi cmn mandarin",
+        }.items()
+        for alias in (*aliases.split(), LANGUAGES[code].lower())
+    }
+)
+_SUBTAGS = re.compile(r"(?P<language>[^\W\d_]+)(?:[-_][a-z0-9]{1,8})*(?:[.@][-\w]*)*")
+
+
 class LanguageWarning(UserWarning):
     """A step that this language would profit from is not done; the text is spoken without it."""
 
 
 def check_language(language: str | None, spoken: Collection[str]) -> str | None:
-    """The language's code in small letters; None stays None."""
+    """The code of two letters; None stays None.
+
+    Taken are codes of two or three letters, locales such as de-AT, zh-Hans-CN and en_US.UTF-8, and
+    the language's English name.
+    """
     if language is None:
         return None
-    code = language.lower()
+    code = _code(language)
     if code not in spoken:
         known = ", ".join(spoken)
+        name = f" ({LANGUAGES[code]})" if code in LANGUAGES else _nearest(language)
         hint = "" if len(spoken) > 1 else "; for another language take a Multilingual model"
-        raise LanguageError(f"this model does not speak {language!r}; it speaks: {known}{hint}")
+        raise LanguageError(
+            f"this model does not speak {language!r}{name}; it speaks: {known}{hint}"
+        )
     return code
+
+
+def _code(language: str) -> str:
+    """Of a language that may be none of ours."""
+    written = language.strip().lower()
+    found = _SUBTAGS.fullmatch(written)
+    first = found["language"] if found else written
+    return _ALIASES.get(first, first)
+
+
+def _nearest(language: str) -> str:
+    names = [*LANGUAGES, *_ALIASES]
+    found = get_close_matches(language.strip().lower()[:32], names, 1, cutoff=0.7)
+    if not found:
+        return ""
+    code = _code(found[0])
+    return f" (did you mean {code}, {LANGUAGES[code]}?)"
 
 
 def prepare(text: str, language: str | None) -> str:
@@ -90,6 +151,16 @@ def _reading(written: str, hiragana: str) -> str:
         return written
     # a space keeps は and へ from being taken for the particles of that spelling
     return f" {hiragana}" if hiragana.startswith(("は", "へ")) else hiragana
+
+
+def can_read_kanji(text: str) -> bool:
+    """Nothing of it gets lost: pykakasi drops what it does not know, or says the last word twice.
+
+    The text is in NFKD form.
+    """
+    pieces = _kakasi().convert(text)
+    is_whole = "".join(piece["orig"] for piece in pieces) == text
+    return is_whole and all(_reading(piece["orig"], piece["hira"]) for piece in pieces)
 
 
 @lru_cache(maxsize=1)
