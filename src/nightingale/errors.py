@@ -3,7 +3,7 @@
     NightingaleError
     ├── RequestError            the request cannot be spoken as it is; changing it helps
     │   ├── OptionError         a value out of its range, or one that this model does not have
-    │   ├── TextError           empty, or too long for one utterance
+    │   ├── TextError           empty, unreadable for this model, or too long for one utterance
     │   ├── LanguageError       a language this model does not speak
     │   ├── AudioError          a recording that cannot be used
     │   └── VoiceError          no such voice, or one that was made for another model
@@ -37,7 +37,7 @@ class OptionError(RequestError):
 
 
 class TextError(RequestError):
-    """The text is empty, or too long for one utterance."""
+    """The text is empty, has no letter that the model knows, or is too long for one utterance."""
 
 
 class LanguageError(RequestError):

@@ -5,6 +5,8 @@ Speed does not depend on what the numbers are, so a machine can be measured befo
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor, nn
 
@@ -31,6 +33,7 @@ from nightingale.flow import model as flow
 from nightingale.nn.blank import blank
 from nightingale.t3 import model as t3
 from nightingale.t3.conditioning import SPEAKER_DIM
+from nightingale.text.readable import Readable
 from nightingale.vocoder.model import Vocoder, VocoderConfig
 from nightingale.weights import catalog
 
@@ -44,6 +47,7 @@ class LetterTokenizer:
     """A token for every few letters; which one does not matter."""
 
     space: int | None = None
+    languages: Collection[str] = ("en",)
 
     def __init__(self, n_text: int, n_letters: int = 1) -> None:
         self._n_text = n_text
@@ -51,6 +55,9 @@ class LetterTokenizer:
 
     def encode(self, text: str, language: str | None = None) -> list[int]:  # noqa: ARG002
         return [ord(letter) % self._n_text for letter in text[:: self._n_letters]]
+
+    def readable(self, text: str, language: str | None = None) -> Readable:  # noqa: ARG002
+        return Readable(text, [])
 
 
 def random_parts(

@@ -16,7 +16,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 from nightingale.text.files import corrupt, read_object, read_text
 
-_END = "<|endoftext|>"
+END = "<|endoftext|>"
 _ROLES = (
     "bos_token",
     "eos_token",
@@ -26,7 +26,7 @@ _ROLES = (
     "cls_token",
     "mask_token",
 )
-_DEFAULTS = dict.fromkeys(("bos_token", "eos_token", "unk_token"), _END)
+_DEFAULTS = dict.fromkeys(("bos_token", "eos_token", "unk_token"), END)
 
 
 def build(folder: Path) -> Tokenizer:

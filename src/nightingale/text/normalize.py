@@ -43,7 +43,7 @@ TURBO = Punctuation(tuple(r for r in _REPLACEMENTS if r[0] not in _NOT_IN_TURBO)
 
 def normalize(text: str, rules: Punctuation) -> str:
     """Give the text the punctuation that the model knows, and an end."""
-    _check(text)
+    check_text(text)
     if text[0].islower():  # before the spaces go: a leading space keeps the small letter
         text = text[0].upper() + text[1:]
     text = " ".join(text.split())
@@ -53,7 +53,16 @@ def normalize(text: str, rules: Punctuation) -> str:
     return text if text.endswith(rules.enders) else text + "."
 
 
-def _check(text: str) -> None:
+def replaced(character: str, rules: Punctuation) -> str:
+    """What becomes of one character, wherever it stands."""
+    for old, new in rules.replacements:
+        if len(old) == 1:
+            character = character.replace(old, new)
+    return character
+
+
+def check_text(text: str) -> None:
+    """Not empty, and made of whole characters."""
     if not text.strip():
         raise TextError(f"the text is {text!r}: there is nothing to say; give at least one word")
     for place, character in enumerate(text):

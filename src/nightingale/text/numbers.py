@@ -43,6 +43,11 @@ def spell(text: str) -> str:
     return _WRITTEN.sub(_spell, text)
 
 
+def stretches(text: str) -> list[tuple[int, int]]:
+    """Where `spell` would put words."""
+    return [found.span() for found in _WRITTEN.finditer(text)]
+
+
 def number(n: int) -> str:
     """A whole number, in words."""
     for size, name in _GROUPS:
