@@ -64,6 +64,19 @@ def test_say_reads_standard_input_and_writes_standard_output(run: Run, release: 
     assert piped.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("how", [(), ("--stream",)])
+def test_say_speaks_without_unknown_characters_and_lists_them(
+    run: Run, release: Path, how: tuple[str, ...]
+) -> None:
+    end = ("-o", "-", "--model", release, "--format", "pcm", "--language", "en-US", *how)
+    result = run("say", "It is 20° [ok] 🎉 here.", *end)
+    assert result.exit_code == 0, result.stderr
+    assert "Not spoken (unknown to this model): ° 🎉\n" in result.stderr
+    plain = run("say", "It is 20 ok here.", *end)
+    assert result.stdout_bytes == plain.stdout_bytes
+    assert "Not spoken" not in plain.stderr
+
+
 @pytest.mark.parametrize("name", ["speech.flac", "speech.mp3", "speech.opus", "speech.ulaw"])
 def test_the_files_name_chooses_the_format(
     run: Run, release: Path, tmp_path: Path, name: str
@@ -100,6 +113,10 @@ def test_options_reach_the_model(run: Run, release: Path) -> None:
         (("say", "-o", "-"), "there is no text"),
         (("say", TEXT, "--file", "a.txt", "-o", "-"), "there are two texts"),
         (("say", "--file", "nowhere.txt", "-o", "-"), "nowhere.txt cannot be read"),
+        (("say", "你好，世界。", "-o", "-"), "does not know 你 好 世 界"),
+        (("say", "Привет", "-o", "-", "--stream", "--format", "pcm"), "the language ru"),
+        (("say", "🎉🎉", "-o", "-"), "nothing to say"),
+        (("say", "...", "-o", "-"), "nothing to say"),
         (("say", TEXT, "-o", "-", "--decoder", "meanflow"), "s3gen_meanflow.safetensors"),
     ],
 )

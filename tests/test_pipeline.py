@@ -90,6 +90,24 @@ def test_sample_counts_follow_upstreams_rules(
         assert len(audio.samples) == max(1, n_codes + n_extra) * SAMPLES_PER_TOKEN
 
 
+@pytest.mark.parametrize("name", ["english", "turbo"])
+def test_unknown_characters_are_reported_and_not_spoken(
+    releases: Path, home: Path, name: str
+) -> None:
+    engine = load(releases, name, home)
+    mixed = engine.say("Hello 🎉 wor世ld.", max_tokens=5, language="en-US")
+    assert mixed.unspoken == ("🎉", "世")
+    plain = engine.say("Hello world.", max_tokens=5)
+    assert plain.unspoken == ()
+    assert mixed.samples.tobytes() == plain.samples.tobytes()
+    speech = engine.stream(["Hi. ", "Миша! ", "🎉"], max_tokens=5)
+    assert all(len(chunk.samples) for chunk in speech)
+    assert speech.unspoken == [*"Миша🎉"]
+    for text in ("你好，世界。", ["你", "好"], "🎉🎉", "..."):
+        with pytest.raises(TextError, match="nothing to say"):
+            list(engine.stream(text))
+
+
 def test_an_utterance_opens_in_silence(releases: Path, home: Path) -> None:
     audio = load(releases, "english", home, watermark=False).say(TEXT, max_tokens=5)
     assert not audio.samples[:480].any()

@@ -45,6 +45,7 @@ from nightingale.speech import Checkpoint, Speech
 from nightingale.stream import Cut, WaveDecoder, WaveState, cut
 from nightingale.t3.guard import Guard
 from nightingale.t3.prefix import Prefixes
+from nightingale.text.readable import Reader
 from nightingale.text.split import EAGER, SINGLE, WHOLE, TextPart, gather, split
 from nightingale.text.structure import Break
 from nightingale.text.words import rest, spans
@@ -124,7 +125,8 @@ class Nightingale:
         """Speak a text: all that `stream` gives, in one piece."""
         speech = self.stream(text, voice, progress=progress, **options)
         sound = np.concatenate([chunk.samples for chunk in speech])
-        return Audio(sound, tuple(speech.tokens), speech.is_complete, speech.timings)
+        unspoken = tuple(speech.unspoken)
+        return Audio(sound, tuple(speech.tokens), speech.is_complete, speech.timings, unspoken)
 
     def stream(
         self,
@@ -143,7 +145,12 @@ class Nightingale:
         """
         wanted, speech = replace(self.defaults, **options), Speech()
         whole, coming = (SINGLE, SINGLE) if self.knows_sentences else (WHOLE, EAGER)
-        parts = split(text, whole) if isinstance(text, str) else gather(text, coming)
+        reader = Reader(self.parts.tokenizer, wanted.language, speech.unspoken)
+        parts = (
+            reader.whole(text, lambda text: split(text, whole))
+            if isinstance(text, str)
+            else reader.arriving(text, lambda pieces: gather(pieces, coming))
+        )
         speech.steps = self._speak(
             parts, voice or self.parts.voice, wanted, progress, speech, resume
         )

@@ -61,6 +61,7 @@ class Speech:
         self.n_tokens = 0  # all of them
         self.is_complete = True  # False: a part of the text was not said
         self.unsaid: list[str] = []  # which, where the model can tell
+        self.unspoken: list[str] = []  # characters that the model cannot read, each once
         self.left = ""  # what the last attempt did not say
         self.is_cancelled = False
         self.parts: list[Part] = []

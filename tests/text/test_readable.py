@@ -14,7 +14,8 @@ import nightingale
 from nightingale.errors import LanguageError, TextError
 from nightingale.text.languages import LANGUAGES, LanguageWarning
 from nightingale.text.readable import MAX_UNSPOKEN, Reader, is_speakable
-from nightingale.text.split import SINGLE, gather, split
+from nightingale.text.split import SINGLE, TextPart, gather, split
+from nightingale.text.structure import Break
 from nightingale.text.tokenizer import (
     EnglishTokenizer,
     FledglingTokenizer,
@@ -92,12 +93,12 @@ def parts_of(
     tokenizer: TextTokenizer, text: str | Iterable[str], language: str | None = "en"
 ) -> tuple[list[str | None], str]:
     reader = Reader(tokenizer, language, [])
-    parts: Iterator[str | None] = (
+    parts: Iterator[TextPart | None] = (
         reader.whole(text, lambda text: split(text, SINGLE))
         if isinstance(text, str)
         else reader.arriving(text, lambda pieces: gather(pieces, SINGLE))
     )
-    return list(parts), "".join(reader.unspoken)
+    return [None if part is None else part.text for part in parts], "".join(reader.unspoken)
 
 
 @pytest.mark.parametrize("text", REFUSED)
@@ -139,7 +140,7 @@ def test_what_is_left_out_is_known_before_the_first_part(fledgling: FledglingTok
     reader = Reader(fledgling, "en-US", [])
     parts = reader.whole("One is first. Two is last 🎉.", lambda text: split(text, SINGLE))
     assert not reader.unspoken  # nothing is computed before it is asked for
-    assert next(parts) == "One is first."
+    assert next(parts) == TextPart("One is first.")
     assert reader.unspoken == ["🎉"]
 
 
@@ -150,6 +151,21 @@ def test_arriving_text_is_reported_part_by_part(fledgling: FledglingTokenizer) -
     assert set(unspoken) == set("КакделТсб°🎉")  # the one behind the last sentence, too
     assert parts_of(fledgling, ["", "Hello ", "", "you."])[0] == [None, None, "Hello you."]
     assert parts_of(fledgling, ["  ", "\n"]) == ([], "")
+
+
+def test_layout_marks_are_not_reported_and_pauses_of_skipped_parts_stay(
+    fledgling: FledglingTokenizer,
+) -> None:
+    reader = Reader(fledgling, "en", [])
+    said = "# Title\n\n* one thing\n* two things\n\nПривет, как дела?\nGo on.\n\n🎉"
+    assert list(reader.whole(said, lambda text: split(text, SINGLE))) == [
+        TextPart("Title", Break.NONE),
+        TextPart("one thing", Break.HEADING),
+        TextPart("two things", Break.ITEM),
+        TextPart("Go on.", Break.PARAGRAPH),
+    ]
+    assert "#" not in reader.unspoken
+    assert "🎉" in reader.unspoken
 
 
 def test_no_more_than_a_bounded_number_is_reported(fledgling: FledglingTokenizer) -> None:

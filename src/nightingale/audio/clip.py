@@ -26,6 +26,7 @@ class Audio:
     tokens: tuple[int, ...]  # the speech tokens behind it
     is_complete: bool  # False: a part of the text was not said
     timings: Timings
+    unspoken: tuple[str, ...] = ()  # characters that the model cannot read
 
     @property
     def seconds(self) -> float:

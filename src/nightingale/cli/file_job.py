@@ -17,7 +17,7 @@ from nightingale import __version__
 from nightingale.audio.encode import write
 from nightingale.cli import player
 from nightingale.cli.journal import Fingerprint, Journal, difference, place
-from nightingale.cli.request import warn_incomplete
+from nightingale.cli.request import warn
 from nightingale.cli.resume import resume_stream, speak_into
 from nightingale.cli.terminal import Interrupted
 from nightingale.core import SAMPLES_PER_SECOND
@@ -55,6 +55,7 @@ class _Job:
         self.journal: Journal | None = None
         self.has_begun = False
         self.elapsed_s = 0.0
+        self.unspoken: list[str] = []
 
     def run(self) -> None:
         asked = fingerprint(self.request, self.text)
@@ -67,7 +68,7 @@ class _Job:
         assert self.journal is not None
         target = self.request.target
         write(self.output, self.journal.samples(), target.format, target.rate_hz)
-        warn_incomplete(self.journal.kept.is_complete, self.console)
+        warn(self.journal.kept.is_complete, self.unspoken, self.console)
         if not self.request.is_quiet:
             self.console.print(self._summary(n_kept, self.journal.kept.n_samples))
         if target.is_played:
@@ -99,6 +100,7 @@ class _Job:
                 engine, voice, self.request.options, self.journal.kept, progress
             )
             speak_into(self.journal, speech, chunks)
+        self.unspoken = speech.unspoken
         self.elapsed_s = time.perf_counter() - started
 
     def _summary(self, n_kept: int, n_samples: int) -> str:

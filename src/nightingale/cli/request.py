@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,7 +116,7 @@ class Request:
             with self.speaking(text, console) as progress:
                 speech = progress.follow(engine.stream, voice, self.options)
                 live.deliver((chunk.samples for chunk in speech), self.target, speech.cancel)
-        warn_incomplete(speech.is_complete, console)
+        warn(speech.is_complete, speech.unspoken, console)
 
     def _speak_to(self, file: Path, text: Text, console: Console) -> None:
         """To a file that nobody needs after an interruption."""
@@ -127,7 +127,7 @@ class Request:
             speech = progress.follow(engine.stream, voice, self.options)
             samples = (chunk.samples for chunk in speech)
             write(file, samples, self.target.format, self.target.rate_hz)
-        warn_incomplete(speech.is_complete, console)
+        warn(speech.is_complete, speech.unspoken, console)
 
 
 class SpeechProgress:
@@ -162,7 +162,10 @@ class SpeechProgress:
         return min(0.99, n_tokens / TOKENS_PER_SECOND / expected_seconds(self._text))
 
 
-def warn_incomplete(is_complete: bool, console: Console) -> None:
+def warn(is_complete: bool, unspoken: Sequence[str], console: Console) -> None:
     """Failure is loud, also when the rest is quiet."""
+    if unspoken:
+        line = f"Not spoken (unknown to this model): {' '.join(unspoken)}"
+        console.print(line, style="yellow")
     if not is_complete:
         console.print("The text was cut off: a part of it took too long.", style="yellow")

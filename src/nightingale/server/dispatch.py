@@ -279,6 +279,7 @@ class Dispatcher:
 
     def _take_part(self, utterance: Utterance, message: Message, payload: bytes) -> None:
         kind = message["kind"]
+        utterance.unspoken = message.get("unspoken", utterance.unspoken)
         if kind == "audio":
             self.heard_at = time.monotonic()
             self._take_audio(utterance, np.frombuffer(payload, "<f4"), message.get("idle_s", 0.0))

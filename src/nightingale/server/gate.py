@@ -107,7 +107,9 @@ class Gate:
     def _cors(self, headers: dict[str, str]) -> dict[str, str]:
         if "origin" not in headers or not self._is_welcome(headers):
             return {}
-        exposed = "x-request-id, x-seed, x-sample-rate, x-real-time-factor, server-timing"
+        exposed = (
+            "x-request-id, x-seed, x-sample-rate, x-real-time-factor, x-unspoken, server-timing"
+        )
         return {
             "access-control-allow-origin": headers["origin"],
             "access-control-expose-headers": exposed,

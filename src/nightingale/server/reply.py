@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncGenerator, MutableMapping
 from contextlib import aclosing, closing, suppress
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from starlette.responses import Response
@@ -139,7 +140,12 @@ class Reply(Response):
             n_in, n_out = order.n_characters, utterance.outcome.n_tokens
             usage = {"input_tokens": n_in, "output_tokens": n_out, "total_tokens": n_in + n_out}
             ending = utterance.outcome.ending
-            yield _event(type="speech.audio.done", usage=usage, finish_reason=ending)
+            yield _event(
+                type="speech.audio.done",
+                usage=usage,
+                finish_reason=ending,
+                unspoken=utterance.unspoken,
+            )
 
     def _framed(self, data: bytes) -> bytes:
         if not self._order.is_sse:
@@ -163,6 +169,8 @@ class Reply(Response):
             headers["x-watermark"] = "perth"
         if order.ignored:
             headers["x-ignored"] = ", ".join(order.ignored)
+        if self._utterance is not None and self._utterance.unspoken:
+            headers["x-unspoken"] = quote("".join(self._utterance.unspoken), safe="")
         return headers
 
     def _note(self) -> None:
@@ -183,6 +191,7 @@ class Reply(Response):
             "sha256": self._sum.hexdigest(),
             "resumed": utterance.n_resumed,
             **utterance.report,
+            "unspoken": utterance.unspoken,
         }
         front.keep_receipt(order.request_id, receipt)
         line = {
@@ -195,6 +204,7 @@ class Reply(Response):
             "first_ms": utterance.first_ms,
             "work_s": None if outcome is None else round(outcome.work_s, 3),
             "resumed": utterance.n_resumed,
+            "unspoken": len(utterance.unspoken),  # how many: never which
         }
         log.info("spoken" if utterance.n_received else "not spoken", extra=line)
 

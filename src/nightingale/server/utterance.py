@@ -83,6 +83,7 @@ class Utterance:
         self.n_given = 0  # samples that were not held back, or not any more
         self.n_resumed = 0
         self.words: list[Word] = []
+        self.unspoken: list[str] = []  # characters that the model cannot read
         self.is_cancelled = False
         self.outcome: Outcome | None = None
         self.clock = PlayClock(self._now())

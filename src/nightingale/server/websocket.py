@@ -243,6 +243,7 @@ class Talk:
                 "sha256": digest.hexdigest(),
                 "unsaid": list(outcome.unsaid),
                 **utterance.report,
+                "unspoken": utterance.unspoken,
             }
         )
 

@@ -215,6 +215,7 @@ class Telling:
         self._idle_s = 0.0  # since the last chunk, for want of text
         self._n_parts = self._n_words = 0  # parts that are over, and words told of the next one
         self._n_told = 0  # words in all
+        self._n_unspoken = 0  # characters that were reported
 
     def is_ready(self) -> bool:
         """There is text to speak."""
@@ -227,7 +228,11 @@ class Telling:
     def hear(self, chunk: AudioChunk) -> None:
         samples = chunk.samples.astype("<f4", copy=False).tobytes()
         idle_s, self._idle_s = self._idle_s, 0.0
-        self._connection.tell({"kind": "audio", "id": self._number, "idle_s": idle_s}, samples)
+        message: Message = {"kind": "audio", "id": self._number, "idle_s": idle_s}
+        if len(self._speech.unspoken) > self._n_unspoken:
+            self._n_unspoken = len(self._speech.unspoken)
+            message["unspoken"] = list(self._speech.unspoken)
+        self._connection.tell(message, samples)
         self._tell_words(is_over=False)
 
     def end(self, error: Exception | None) -> None:
@@ -245,6 +250,7 @@ class Telling:
                 "is_cancelled": speech.is_cancelled,
                 "is_complete": speech.is_complete,
                 "unsaid": speech.unsaid,
+                "unspoken": speech.unspoken,
                 "work_ms": speech.timings.total_ms,
             }
         )

@@ -161,7 +161,8 @@ class Caller:
                 await self._write(AudioStop().event())
         assert utterance.outcome is not None
         self._front.meters.note(utterance, utterance.outcome.ending)
-        log.info("spoken", extra={"ending": utterance.outcome.ending})
+        n_unspoken = len(utterance.unspoken)
+        log.info("spoken", extra={"ending": utterance.outcome.ending, "unspoken": n_unspoken})
 
     async def _fail(self, error: Exception) -> None:
         fault = Fault.of(error)

@@ -14,6 +14,8 @@ from typing import NamedTuple, Protocol
 from nightingale.errors import TextError
 from nightingale.text.languages import LANGUAGES, check_language, warn
 from nightingale.text.scripts import contradicts, languages_in, only_script, script_name
+from nightingale.text.split import TextPart
+from nightingale.text.structure import Break
 
 MAX_UNSPOKEN = 32  # distinct characters that are reported
 _N_SHOWN = 8  # of them, in an error
@@ -28,6 +30,8 @@ _NOT_STOPS = re.compile(f"[^{_STOPS}]")
 # Characters that make no sound where they stand: leaving them out loses nothing.
 _SILENT_KINDS = frozenset(("Cc", "Cf", "Pd", "Pe", "Pf", "Pi", "Ps", "Zl", "Zp", "Zs"))
 _SILENT = frozenset("'\"…。、，；：！？．؟،؛।॥·•¡¿\u200d") | {chr(n) for n in range(0xFE00, 0xFE10)}
+
+_LAYOUT = frozenset(" \t\r\n\f#*-+•‣–_=~")  # marks of lists, headings and rules: never spoken
 
 
 class Readable(NamedTuple):
@@ -147,22 +151,23 @@ class Reader:
     def __init__(self, tokenizer: Reads, language: str | None, unspoken: list[str]) -> None:
         self._tokenizer, self._language, self.unspoken = tokenizer, language, unspoken
         self._script: str | None = None  # of the text, or of its first part
+        self._before = Break.NONE  # stood before parts that were skipped
 
-    def whole(self, text: str, split: Callable[[str], Iterable[str]]) -> Iterator[str]:
+    def whole(self, text: str, split: Callable[[str], Iterable[TextPart]]) -> Iterator[TextPart]:
         """The parts of a text that is known; what is left out is known before the first."""
-        found = self._read(text)
         self._note_script(text)
-        if not is_speakable(found):
+        parts = list(split(text))
+        left = list(self._left(parts))
+        self._note_dropped(text, set[str]().union(*(part.text for part in parts)))
+        if not left:
             raise self._refusal()
-        for part in split(found):
-            if is_speakable(left := self._read(part)):
-                yield left
+        yield from left
 
     def arriving(
         self,
         pieces: Iterable[str],
-        split: Callable[[Iterable[str]], Iterable[str | None]],
-    ) -> Iterator[str | None]:
+        split: Callable[[Iterable[str]], Iterable[TextPart | None]],
+    ) -> Iterator[TextPart | None]:
         """The parts of one that is still being written; a part that cannot be read is skipped."""
         seen: dict[str, None] = {}
 
@@ -177,16 +182,29 @@ class Reader:
                 yield None
                 continue
             if not given:
-                self._note_script(part)
-            given.update(part)
-            if is_speakable(left := self._read(part)):
+                self._note_script(part.text)
+            given.update(part.text)
+            for left in self._left([part]):
                 has_spoken = True
                 yield left
-        # Splitting drops an end without letters: a smile behind the last sentence.
-        if dropped := "".join(c for c in seen if c not in given and not c.isspace()):
-            self._read(dropped)
+        self._note_dropped("".join(seen), given)
         if not has_spoken and any(not c.isspace() for c in seen):
             raise self._refusal()
+
+    def _left(self, parts: Iterable[TextPart]) -> Iterator[TextPart]:
+        """Without what cannot be read; the pause before a part of which nothing is left stays."""
+        for part in parts:
+            before = max(part.before, self._before)
+            if is_speakable(text := self._read(part.text)):
+                self._before = Break.NONE
+                yield TextPart(text, before)
+            else:
+                self._before = before
+
+    def _note_dropped(self, text: str, given: set[str]) -> None:
+        """Splitting drops lines without letters: a rule, or a smile behind the last sentence."""
+        if dropped := "".join(c for c in dict.fromkeys(text) if c not in given | _LAYOUT):
+            self._read(dropped)
 
     def _read(self, text: str) -> str:
         found = self._tokenizer.readable(text, self._language)

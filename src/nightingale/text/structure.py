@@ -42,7 +42,7 @@ class _Lines:
     def __init__(self) -> None:
         self._begun: str | None = ""  # the beginning of a line, as far as it may be a mark
         self._n_newlines = 0  # since the last visible character
-        self._is_heading = False  # this line has a heading's mark
+        self._is_heading = self._is_item = False  # this line has such a mark
         self._n_characters = 0  # of this line so far
         self._last = ""  # visible character of it
 
@@ -83,6 +83,7 @@ class _Lines:
             yield found
         self._begun, self._n_newlines, self._n_characters, self._last = None, 0, 0, ""
         self._is_heading = mark is not None and begun.startswith("#")
+        self._is_item = mark is not None and not self._is_heading
         is_silent = mark is not None and not begun[0].isdigit()
         for character in "" if is_silent else begun:
             yield self._read_body(character)
@@ -95,7 +96,7 @@ class _Lines:
             return Break.HEADING
         is_unfinished = self._last.isalnum() or self._last in _CLOSING
         if self._n_newlines > 1:
-            is_title = is_unfinished and self._n_characters <= _MAX_TITLE and not has_mark
+            is_title = is_unfinished and self._n_characters <= _MAX_TITLE and not self._is_item
             return Break.HEADING if is_title else Break.PARAGRAPH
         is_line = is_unfinished and self._n_characters <= _MAX_LINE and not begun[0].islower()
         return Break.ITEM if has_mark or is_line else None

@@ -40,7 +40,9 @@ class Talk {
     else if (message.type === "error") { say(message.error.message); this.socket.close(); }
     else if (message.type === "done") {
       this.isDone = true;
-      if (message.finish_reason !== "stop") say("A part of the text was not said.");
+      const notes = message.unspoken.length ? [`Not spoken (unknown to this model): ${message.unspoken.join(" ")}`] : [];
+      if (message.finish_reason !== "stop") notes.unshift("A part of the text was not said.");
+      say(notes.join(" "));
       this.socket.close();
     } else if (message.type === "cancelled") {
       say(message.last_word ? `Stopped at “${message.last_word.word}”.` : "Stopped.");
