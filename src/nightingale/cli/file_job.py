@@ -41,8 +41,9 @@ def speak_to_file(request: Request, text: Text, output: Path, console: Console) 
     except ResumeError:
         raise
     except NightingaleError:
-        if job.has_begun:
-            console.print(f"Failed; {job.leave()}")
+        message = job.leave()
+        if job.has_kept:
+            console.print(f"Failed; {message}")
         raise
     finally:
         if job.journal is not None:
@@ -53,7 +54,6 @@ class _Job:
     def __init__(self, request: Request, text: Text, output: Path, console: Console) -> None:
         self.request, self.text, self.output, self.console = request, text, output, console
         self.journal: Journal | None = None
-        self.has_begun = False
         self.elapsed_s = 0.0
         self.unspoken: list[str] = []
 
@@ -75,9 +75,14 @@ class _Job:
             self._play()
         self.journal.delete()
 
+    @property
+    def has_kept(self) -> bool:
+        """Something was spoken."""
+        return self.journal is not None and self.journal.kept.n_samples > 0
+
     def leave(self) -> str:
         """What an interrupted run leaves behind, and what to do with it."""
-        if self.journal is None or not self.journal.kept.n_samples:
+        if self.journal is None or not self.has_kept:
             if self.journal is not None:
                 self.journal.delete()
             return "nothing was spoken yet"
@@ -93,7 +98,6 @@ class _Job:
         if self.journal is None:
             self.journal = Journal.create(place(self.output), asked)
         _check(self.journal, asked)
-        self.has_begun = True
         started = time.perf_counter()
         with self.request.speaking(self.text, self.console) as progress:
             speech, chunks = resume_stream(

@@ -68,6 +68,10 @@ def say(  # noqa: PLR0913, PLR0917
     max_tokens: int | None = typer.Option(
         None, help="Maximum speech tokens per part of the text; 25 are one second."
     ),
+    sentence_pause_ms: int | None = typer.Option(None, help="Pause between sentences."),
+    item_pause_ms: int | None = typer.Option(None, help="Pause between list items."),
+    paragraph_pause_ms: int | None = typer.Option(None, help="Pause between paragraphs."),
+    heading_pause_ms: int | None = typer.Option(None, help="Pause around headings."),
     decoder: str | None = typer.Option(None, help="standard (10 steps) or meanflow (2 steps)."),
     plan: str | None = typer.Option(
         None, help="Speed/precision plan: reference, balanced, fast, live or live-fast."
@@ -101,6 +105,10 @@ def say(  # noqa: PLR0913, PLR0917
         "top_p": top_p,
         "top_k": top_k,
         "max_tokens": max_tokens,
+        "sentence_pause_ms": sentence_pause_ms,
+        "item_pause_ms": item_pause_ms,
+        "paragraph_pause_ms": paragraph_pause_ms,
+        "heading_pause_ms": heading_pause_ms,
     }
     options = {name: value for name, value in given.items() if value is not None}
     words, plan = words or [], plan or ("live" if stream else "reference")
