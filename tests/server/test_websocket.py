@@ -95,6 +95,24 @@ def test_a_flush_is_heard_before_the_text_is_over(server: Server, solo: Solo) ->
     assert caller.sound[""] == pcm(solo, ["He said that he" + CUT + "would come."])
 
 
+def test_the_last_word_is_reported_after_a_flush(server: Server, subject: Subject) -> None:
+    if subject.options:
+        pytest.skip("a model of random weights does not know its words")
+    with calling(server) as caller:
+        caller.start(seed=1)
+        caller.say("text", text="Yes, come in")
+        caller.say("flush")
+        words: list[str] = []
+        while "in" not in words:  # nothing else is sent until it came
+            message = caller.socket.recv(timeout=60)
+            if isinstance(message, str) and json.loads(message)["type"] == "words":
+                words += [word["word"] for word in json.loads(message)["words"]]
+        caller.say("text", text=" now.")
+        caller.say("end")
+        assert caller.hear()["type"] == "done"
+    assert [*words, *(word["word"] for word in caller.words[""])] == ["Yes,", "come", "in", "now."]
+
+
 def test_a_cancel_is_answered_with_the_last_word_and_silence(server: Server) -> None:
     with calling(server) as caller:
         caller.start("a")

@@ -222,6 +222,8 @@ class Telling:
         is_ready, now = self._inlet is None or self._inlet.is_ready(), time.monotonic()
         if is_ready and self._idle_since is not None:
             self._idle_s += now - self._idle_since
+        if not is_ready and self._idle_since is None:
+            self._report_last_word()
         self._idle_since = None if is_ready else self._idle_since or now
         return is_ready
 
@@ -254,6 +256,12 @@ class Telling:
                 "work_ms": speech.timings.total_ms,
             }
         )
+
+    def _report_last_word(self) -> None:
+        """Text is only asked for between two parts, so the end of the last word is known."""
+        parts = self._speech.parts
+        if parts and parts[-1].is_settled:
+            self._tell_words(is_over=True)
 
     def _tell_words(self, *, is_over: bool) -> None:
         """Each word once, when its end is known; counted, so that a second telling can be told."""
