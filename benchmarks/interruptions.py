@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 TEXT = (
@@ -54,6 +55,9 @@ class Ending:
         return None
 
 
+Say = Callable[..., list[str]]  # an output file and options -> the command
+
+
 def command(file: Path, *more: str, text: str = TEXT) -> list[str]:
     """Speak the text into a file."""
     return [sys.executable, "-m", "nightingale", "say", text, "-o", str(file), *more]
@@ -86,21 +90,17 @@ def digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def trial(file: Path, duration_s: float, chance: random.Random, more: list[str]) -> list[str]:
+def trial(file: Path, duration_s: float, chance: random.Random, say: Say) -> list[str]:
     """Two interruptions of one output file, then its end; what went wrong."""
     complaints: list[str] = []
     resume: list[str] = []
     for _ in range(2):
         number = chance.choice(SIGNALS)
-        ending = interrupt(
-            command(file, *more, *resume), number, after(chance.uniform(0, duration_s))
-        )
+        ending = interrupt(say(file, *resume), number, after(chance.uniform(0, duration_s)))
         if complaint := ending.complaint(number):
             complaints.append(complaint)
         resume = ["--resume"]
-    done = subprocess.run(
-        command(file, *more, *resume), capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(say(file, *resume), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         complaints.append(done.stderr)
     left = sorted(path.name for path in file.parent.iterdir() if path != file)
@@ -112,8 +112,10 @@ def trial(file: Path, duration_s: float, chance: random.Random, more: list[str])
 def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--moments", type=int, default=10, help="Trials, two signals each.")
+    arguments.add_argument("--sentences", type=int, default=10, help="Length of the text.")
     arguments.add_argument("--seed", type=int, default=0)
     chosen = arguments.parse_args()
+    say = partial(command, text=". ".join(TEXT.split(". ")[: chosen.sentences]))
     chance = random.Random(chosen.seed)
     kinds = {"whole": ("a.wav", []), "stream": ("b.mp3", ["--stream"])}
     bad: list[str] = []
@@ -123,14 +125,19 @@ def main() -> None:
         for kind, (name, more) in kinds.items():
             file = Path(scratch) / name
             started = time.monotonic()
-            subprocess.run(command(file, *more), check=True, capture_output=True)
+            subprocess.run(say(file, *more), check=True, capture_output=True)
             durations[kind], wanted[kind] = time.monotonic() - started, digest(file)
         for number in range(chosen.moments):
             kind = sorted(kinds)[number % len(kinds)]
             name, more = kinds[kind]
             folder = Path(scratch) / str(number)
             folder.mkdir()
-            complaints = trial(folder / name, durations[kind], chance, more)
+            complaints = trial(
+                folder / name,
+                durations[kind],
+                chance,
+                lambda file, *resume, more=more: say(file, *more, *resume),
+            )
             is_equal = (folder / name).is_file() and digest(folder / name) == wanted[kind]
             n_equal += is_equal
             bad += [f"trial {number} ({kind}): {complaint}" for complaint in complaints]
