@@ -66,6 +66,21 @@ def test_it_is_typed_heard_and_seen(page: Any) -> None:
     assert heard >= float(page.evaluate("document.body.dataset.seconds")) - 0.1
 
 
+def test_unspoken_characters_are_listed_and_the_right_word_is_marked(page: Any) -> None:
+    page.fill("#text", "Hello 🎉 🎉 world.")
+    page.click("#speak")
+    page.wait_for_function(
+        "document.querySelector('#said :last-child').className === 'now'", timeout=60_000
+    )
+    assert page.inner_text("#said .past").strip() == "Hello"
+    page.wait_for_function("document.body.dataset.state === 'quiet'", timeout=60_000)
+    assert page.inner_text("#message") == "Not spoken (unknown to this model): 🎉"
+    page.fill("#text", "你好")
+    page.click("#speak")
+    page.wait_for_function("document.body.dataset.state === 'quiet'", timeout=60_000)
+    assert "nothing to say" in page.inner_text("#message")
+
+
 def test_stop_says_where_it_stopped(page: Any) -> None:
     page.fill("#text", " ".join([TEXT] * 6))
     page.click("#speak")

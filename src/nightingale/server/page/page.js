@@ -36,7 +36,7 @@ class Talk {
   send(message) { this.socket.send(JSON.stringify(message)); }
 
   hear(message) {
-    if (message.type === "words") this.words.push(...message.words);
+    if (message.type === "words") this.words.push(...message.words.map((word) => this.placed(word)));
     else if (message.type === "error") { say(message.error.message); this.socket.close(); }
     else if (message.type === "done") {
       this.isDone = true;
@@ -48,6 +48,14 @@ class Talk {
       say(message.last_word ? `Stopped at “${message.last_word.word}”.` : "Stopped.");
       this.socket.close();
     }
+  }
+
+  // Words that the model cannot read are not reported: here they go with the one behind them.
+  placed(word) {
+    const said = word.word.split(/\s+/), ahead = this.spans.slice(this.nPlaced ?? 0).slice(0, 20);
+    const skipped = Math.max(0, ahead.findIndex((span) => span.textContent.trim() === said[0]));
+    this.nPlaced = (this.nPlaced ?? 0) + skipped + said.length;
+    return { ...word, word: "- ".repeat(skipped) + word.word };
   }
 
   play(pcm) {
