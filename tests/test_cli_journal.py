@@ -115,6 +115,24 @@ def test_a_part_that_is_not_whole_can_be_forgotten(tmp_path: Path) -> None:
     journal.close()
 
 
+def test_a_part_that_was_cut_off_is_not_forgotten_by_a_resumed_run(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    first = Journal.create(path, FINGERPRINT)
+    first.append(CHUNKS[0])
+    first.end_part(1, is_complete=False)
+    first.close()
+    resumed = Journal.open(path)
+    assert resumed is not None
+    resumed.append(CHUNKS[1])
+    resumed.end_part(2, is_complete=True)  # the second run itself said everything
+    resumed.end(is_complete=True)
+    resumed.close()
+    found = Journal.open(path)
+    assert found is not None
+    assert not found.kept.is_complete
+    found.close()
+
+
 def test_a_file_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "a.wav.partial"
     path.write_bytes(b"a browser's download")

@@ -114,12 +114,13 @@ class Journal:
     ) -> None:
         """What was appended so far are so many parts of the text, whole."""
         mark: dict[str, Any] = {"n_parts": n_parts, "checkpoint": checkpoint}
-        mark["is_complete"] = is_complete
+        mark["is_complete"] = is_complete and self.kept.is_complete
         self._write(_record(_PART, json.dumps(mark).encode()))
         self.kept = replace(self.kept, **mark)
 
     def end(self, *, is_complete: bool) -> None:
         """Everything was spoken."""
+        is_complete = is_complete and self.kept.is_complete  # earlier runs count, too
         self._write(_record(_END, json.dumps({"is_complete": is_complete}).encode()))
         self.kept.is_ended, self.kept.is_complete = True, is_complete
 
