@@ -308,13 +308,14 @@ class Nightingale:
         with self._lock, torch.inference_mode():
             yield
 
-    def clone(self, recording: str | Path | bytes) -> tuple[Voice, Report]:
+    def clone(self, recording: str | Path | bytes, *, force: bool = False) -> tuple[Voice, Report]:
         """A voice from a few seconds of somebody speaking, and what there is to say about them.
 
-        The networks for it are loaded now, and let go afterwards.
+        What is too short or no speech is refused unless `force` is set. The networks for it are
+        loaded now, and let go afterwards.
         """
         wave = read(recording, SAMPLES_PER_SECOND)
-        report = examine(wave, self.parts.model.family)
+        report = examine(wave, self.parts.model.family, force=force)
         with self._lock:
             return clone(wave, load_encoders(self.parts), self.parts.model.family), report
 

@@ -251,6 +251,18 @@ def test_a_voice_lives_from_upload_to_removal(server: Server, recording: Path, s
             f"{server.url}/voices", data={"voice_name": name}, files={"voice_file": data}
         )
         assert refused.status_code == 400, refused.text
+    noise = io.BytesIO()
+    soundfile.write(noise, np.random.default_rng(0).normal(0, 0.1, 72_000), 24_000, format="WAV")
+    for force, status in (("false", 400), ("true", 201)):
+        made = httpx.post(
+            f"{server.url}/v1/audio/voices",
+            data={"voice_name": "noise", "force": force},
+            files={"voice_file": noise.getvalue()},
+            timeout=60,
+        )
+        assert made.status_code == status, made.text
+        assert "not sound like speech" in made.text
+    httpx.delete(f"{server.url}/v1/audio/voices/noise")
     assert httpx.delete(f"{server.url}/v1/audio/voices/anna").json()["deleted"]
     assert httpx.delete(f"{server.url}/v1/audio/voices/anna").status_code == 400
 

@@ -165,7 +165,7 @@ def clipped(wave: Wave) -> Wave:
 
 def noisy(wave: Wave) -> Wave:
     noise = np.random.default_rng(0).standard_normal(wave.size)
-    return (wave + 0.1 * noise).astype(np.float32)
+    return (wave + 0.03 * noise).astype(np.float32)
 
 
 def lonely(wave: Wave) -> Wave:

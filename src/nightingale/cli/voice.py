@@ -15,7 +15,7 @@ voices = typer.Typer(help="Make and keep voices.", no_args_is_help=True)
 
 
 @voices.command()
-def add(
+def add(  # noqa: PLR0913, PLR0917
     context: typer.Context,
     name: str = typer.Argument(help="What to call it."),
     recording: Path = typer.Argument(help="A few seconds of one person speaking, or a voice file."),
@@ -23,8 +23,11 @@ def add(
     language: str | None = typer.Option(None, help="The language that is spoken in it."),
     consent: str | None = typer.Option(None, help="Who agreed to this, in your own words."),
     device: str = typer.Option("auto", help="Where to compute."),
+    force: bool = typer.Option(
+        False, "--force", help="Accept a recording that is too short or not like speech."
+    ),
 ) -> None:
-    """Make a voice from a recording. Only clone people who agreed to it."""
+    """Clone a voice from a recording, or import a voice file. Only with permission."""
     settings: Settings = context.obj
 
     from nightingale.voice.card import Card, is_voice_file
@@ -41,7 +44,7 @@ def add(
 
     console = stderr()
     engine = Nightingale.load(model, home=settings.home, device=device, watermark=False)
-    voice, report = engine.clone(recording)
+    voice, report = engine.clone(recording, force=force)
     console.print(report.summary)
     for warning in report.warnings:
         console.print(warning, style="yellow")

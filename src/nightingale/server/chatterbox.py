@@ -55,7 +55,7 @@ def routes(front: Front) -> APIRouter:
         """Clone a voice from each recording, named after its file. Only with permission."""
         for file in files:
             name = (file.filename or "").rpartition(".")[0].lower().replace(" ", "-")
-            await add_voice(front, name, file, None, None)
+            await add_voice(front, name, file)
         names = front.voices.folder.names()
         return {"message": "ok", "uploaded_files": names, "all_reference_files": names}
 

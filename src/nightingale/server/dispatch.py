@@ -143,14 +143,16 @@ class Dispatcher:
             self.n_resumed += utterance.n_resumed
             self._leave(time.monotonic() - begun)
 
-    async def clone(self, recording: bytes, language: str | None, consent: str | None) -> Cloned:
+    async def clone(
+        self, recording: bytes, language: str | None, consent: str | None, **options: bool
+    ) -> Cloned:
         """A voice from a recording. Asked once: if the worker dies over it, that is an error."""
         await self._enter()
         number, begun = next(self._numbers), time.monotonic()
         self._clones[number] = asyncio.get_running_loop().create_future()
         try:
             await self._connect()
-            told = {"id": number, "language": language, "consent": consent}
+            told = {"id": number, "language": language, "consent": consent, "options": options}
             self._send({"kind": "clone", **told}, recording)
             return await self._clones[number]
         finally:

@@ -77,9 +77,13 @@ def routes(front: Front) -> APIRouter:
         voice_file: Annotated[UploadFile, File()],
         language: Annotated[str | None, Form(max_length=32)] = None,
         consent: Annotated[str | None, Form(max_length=500)] = None,
+        force: Annotated[bool, Form()] = False,
     ) -> dict[str, Any]:
-        """Clone a voice from a recording. Only clone voices with permission."""
-        return await add_voice(front, voice_name, voice_file, language, consent)
+        """Clone a voice from a recording. Only clone voices with permission.
+
+        `force` accepts a recording that is too short or does not sound like speech.
+        """
+        return await add_voice(front, voice_name, voice_file, language, consent, force=force)
 
     @router.delete("/v1/audio/voices/{name}")
     @router.delete("/voices/{name}", include_in_schema=False)
@@ -93,7 +97,12 @@ def routes(front: Front) -> APIRouter:
 
 
 async def add_voice(
-    front: Front, name: str, recording: UploadFile, language: str | None, consent: str | None
+    front: Front,
+    name: str,
+    recording: UploadFile,
+    language: str | None = None,
+    consent: str | None = None,
+    **options: bool,
 ) -> dict[str, Any]:
     """Named, cloned, kept."""
     name = name.strip().lower()
@@ -103,7 +112,7 @@ async def add_voice(
     data = await recording.read(MAX_RECORDING + 1)
     if len(data) > MAX_RECORDING:
         raise Fault(413, "too_large", f"a recording may have at most {MAX_RECORDING >> 20} MB")
-    cloned = await front.dispatcher.clone(data, language, consent)
+    cloned = await front.dispatcher.clone(data, language, consent, **options)
     front.voices.folder.put(name, cloned.voice_file)
     told = {"summary": cloned.summary, "warnings": list(cloned.warnings)}
     return {"id": name, "name": name, "object": "voice", **told}

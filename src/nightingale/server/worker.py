@@ -182,7 +182,9 @@ class Connection:
         from nightingale.voice.library import to_bytes  # noqa: PLC0415
 
         try:
-            voice, report = await asyncio.to_thread(self._worker.model.clone, payload)
+            voice, report = await asyncio.to_thread(
+                self._worker.model.clone, payload, **message["options"]
+            )
         except Exception as error:
             self.send(_failure(message, error))
             return

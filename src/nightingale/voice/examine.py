@@ -1,6 +1,7 @@
 """What a recording is like, before it becomes a voice: refused, or used with a word of warning.
 
-Says how much of it is used for what. Looks at the wave alone; knows nothing of the encoders.
+`check` refuses what a model cannot compute with, `examine` also what makes no good voice, unless
+its caller insists. Looks at the wave alone; knows nothing of the encoders.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from nightingale.core import SAMPLES_PER_SECOND, Family
 from nightingale.errors import AudioError
+from nightingale.voice import speech_detection
 
 Wave = NDArray[np.float32]
 
@@ -24,11 +26,14 @@ LEAST_SECONDS: dict[Family, float] = {
     "english": 1, "multilingual": 1, "turbo": 5, "nano": 5, "fledgling": 1,
 }  # fmt: skip
 
+# The speaker encoder looks through a window of 1.6 s: a shorter clip does not fill even one.
+MIN_SECONDS = 2.0
 SHORT_SECONDS = 3.0  # below this the voice is a guess
 FAINT_PEAK = 1e-3
 CLIPPED_LEVEL, CLIPPED_SHARE = 0.99, 1e-3
 SILENT_DB, SILENT_SHARE = -40.0, 0.5  # below the loudest frames
 NOISY_DB = 20.0  # less than this between speech and pauses
+NARROW_DB = -60.0  # less than this above 4 kHz, beside what is below: a telephone's 8 kHz
 FRAME = SAMPLES_PER_SECOND // 50
 
 
@@ -69,23 +74,38 @@ def check(wave: Wave, family: Family) -> None:
         raise AudioError("the recording is silent: is the right microphone chosen?")
 
 
-def examine(wave: Wave, family: Family) -> Report:
-    """(N,) at 24 kHz -> what is used for what, and what is wrong; refuses as `check` does."""
+def examine(wave: Wave, family: Family, *, force: bool = False) -> Report:
+    """(N,) at 24 kHz -> what is used of it, and what is wrong with it.
+
+    Refuses as `check` does, and also what is too short or no speech; the latter two become
+    warnings with `force`.
+    """
     check(wave, family)
     seconds = len(wave) / SAMPLES_PER_SECOND
+    sound = speech_detection.measure(wave)
+    doubts = _doubts(seconds, sound)
+    if doubts and not force:
+        raise AudioError(
+            f"{doubts[0]}; take another one, or insist with --force (HTTP: force=true)"
+        )
     frames = wave[: len(wave) // FRAME * FRAME].reshape(-1, FRAME).astype(np.float64)
     level = 10 * np.log10(np.maximum((frames**2).mean(axis=1), 1e-10))
     pauses, loudest = np.percentile(level, (10, 95))
     clipped = float((np.abs(wave) >= CLIPPED_LEVEL).mean())
     silent = float((level < loudest + SILENT_DB).mean())
     snr_db = float(loudest - pauses)
-    told = (
-        (seconds < SHORT_SECONDS, f"{seconds:.1f} s is short: 10 s make a much better likeness"),
+    is_short = MIN_SECONDS <= seconds < SHORT_SECONDS
+    remarks = (
+        (is_short, f"{seconds:.1f} s is short: 10 s make a much more similar voice"),
         (clipped > CLIPPED_SHARE, f"{clipped:.1%} of the samples are clipped: record it less loud"),
         (silent > SILENT_SHARE, f"{silent:.0%} of it is silence: cut the silence out"),
         (
-            snr_db < NOISY_DB,
+            snr_db < NOISY_DB and not doubts,
             f"there is noise or music {snr_db:.0f} dB below the speech, or no pause",
+        ),
+        (
+            sound.treble_db < NARROW_DB,
+            "nothing above 4 kHz, as on a telephone (8 kHz): the voice will sound muffled",
         ),
     )
     return Report(
@@ -95,5 +115,18 @@ def examine(wave: Wave, family: Family) -> Report:
         clipped_share=clipped,
         silent_share=silent,
         snr_db=snr_db,
-        warnings=tuple(text for is_so, text in told if is_so),
+        warnings=(*doubts, *(text for is_so, text in remarks if is_so)),
     )
+
+
+def _doubts(seconds: float, sound: speech_detection.Evidence) -> list[str]:
+    """Why this would make no good voice."""
+    doubts = []
+    if seconds < MIN_SECONDS:
+        doubts.append(
+            f"the recording has {seconds:.1f} s, but a voice needs {MIN_SECONDS:g} s or more, "
+            "better 10 s"
+        )
+    if sound.reason is not None:
+        doubts.append(f"the recording does not sound like speech: {sound.reason}")
+    return doubts
