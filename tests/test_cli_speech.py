@@ -204,9 +204,8 @@ def test_a_voice_lives_from_add_to_remove(
                 "--language", "en")  # fmt: skip
     assert added.exit_code == 0, added.stderr
     assert "4.0 s of recording" in added.stderr
-    assert ["anna", "english", "en", "it", "is", "me"] in [
-        line.split() for line in run("voice", "list").stdout.splitlines()
-    ]
+    listed = run("voice", "list").stdout.splitlines()[1].split()
+    assert (listed[:3], listed[4:]) == (["anna", "english", "en"], ["it", "is", "me"])
     say = ("say", TEXT, "-o", "-", "--model", release, "--format", "pcm")
     cloned = run(*say, "--voice", "anna").stdout_bytes
     assert cloned != run(*say).stdout_bytes

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,6 +79,41 @@ def test_import_takes_another_consent_and_language(
     assert voice("add", "twin", tmp_path / "a.b", "--consent", "by mail").exit_code == 0
     card = read_card(home / "voices/twin.safetensors")
     assert (card.consent, card.language) == ("by mail", CARD.language)
+
+
+@pytest.mark.parametrize("words", [("list",), ("export", "anna"), ("remove", "anna")])
+def test_voices_are_kept_without_torch(home: Path, words: tuple[str, ...]) -> None:
+    where = [home / "a.voice"] if words[0] == "export" else []
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "nightingale", "voice", *words, *where],
+        env={**os.environ, "NIGHTINGALE_HOME": str(home)}, check=True,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
+    assert "typer" in imported
+    assert imported.isdisjoint({"torch", "numpy", "safetensors"})
+
+
+def test_the_list_shows_what_is_known_of_each_voice(voice: Voice, home: Path) -> None:
+    Library(home / "voices").save("zoe", some_voice(), Card("turbo", None, None, "a\x1b[31m\nb"))
+    (home / "voices/broken.safetensors").write_bytes(b"no voice")
+    file = home / "voices/anna.safetensors"
+    os.utime(file, (1.7e9, 1.7e9))  # noon of 14 November 2023, give or take a zone
+    rows = [line.split() for line in voice("list").stdout.splitlines()]
+    assert rows[0] == ["name", "model", "language", "added", "consent"]
+    assert rows[1][:3] == ["anna", "multilingual", "de"]
+    assert rows[1][3].startswith("2023-11-1")
+    assert rows[1][4:] == ["my", "own", "voice"]
+    assert rows[2][:2] == ["broken", "(damaged)"]
+    assert (rows[3][:2], rows[3][-1]) == (["zoe", "turbo"], "b")
+    assert "\x1b" not in voice("list").stdout
+
+
+def test_an_empty_list_says_how_to_make_a_voice(voice: Voice) -> None:
+    voice("remove", "anna")
+    done = voice("list")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "nightingale voice add" in done.stderr
 
 
 def header(metadata: object) -> bytes:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import typer
 
 from nightingale.cli.terminal import stderr
+from nightingale.errors import NightingaleError
 from nightingale.settings import Settings
 
 voices = typer.Typer(help="Make and keep voices.", no_args_is_help=True)
@@ -61,17 +63,35 @@ def list_(context: typer.Context) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from nightingale.voice.library import Library
+    from nightingale.voice.folder import Folder
 
-    library = Library(settings.home / "voices")
-    table = Table("name", "made for", "language", "consent", box=None, pad_edge=False)
-    for name in library.names():
-        _, card = library.load(name)
-        table.add_row(name, card.family, card.language or "", card.consent or "")
+    folder = Folder(settings.home / "voices")
+    names = folder.names()
+    if not names:
+        stderr().print("No voices yet; clone one with `nightingale voice add NAME RECORDING`.")
+        return
+    table = Table("name", "model", "language", "added", "consent", box=None, pad_edge=False)
+    for name in names:
+        table.add_row(name, *_row(folder.find(name)))
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
-        console.width = 120  # a row stays a line for the program that reads it
+        console.width = 160  # a row stays a line for the program that reads it
     console.print(table)
+
+
+def _row(file: Path) -> tuple[str, str, str, str]:
+    """What a voice file says of itself; a broken one does not hide the others."""
+    from nightingale.voice.card import read_card
+
+    added = datetime.fromtimestamp(file.stat().st_mtime).strftime("%Y-%m-%d")
+    try:
+        card = read_card(file)
+    except NightingaleError:
+        return "(damaged)", "", added, ""
+    texts = (card.language or "", card.consent or "none recorded")
+    # A voice file may come from anywhere, and so may what it tells a terminal to do.
+    language, consent = ("".join(c if c.isprintable() else " " for c in text) for text in texts)
+    return card.family, language, added, consent
 
 
 @voices.command()
@@ -92,10 +112,11 @@ def export(
 
 
 @voices.command()
-def remove(context: typer.Context, name: str = typer.Argument()) -> None:
-    """Delete a voice. Nothing of it stays on this machine."""
+def remove(context: typer.Context, name: str = typer.Argument(help="The voice to delete.")) -> None:
+    """Delete a voice and its file."""
     settings: Settings = context.obj
 
-    from nightingale.voice.library import Library
+    from nightingale.voice.folder import Folder
 
-    Library(settings.home / "voices").remove(name)
+    Folder(settings.home / "voices").remove(name)
+    stderr().print(f"Voice {name!r} deleted.")
