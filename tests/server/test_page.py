@@ -3,45 +3,29 @@
 from __future__ import annotations
 
 import os
-import shutil
+import wave
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import sync_playwright
 
+from tests.server.browser import browsing
 from tests.server.conftest import Subject
 from tests.server.running import Server
 
+pytestmark = pytest.mark.slow
+
 DOCS = Path(__file__).parents[2] / "docs"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = ["--autoplay-policy=no-user-gesture-required", "--no-sandbox", "--disable-gpu"]
 TEXT = "The quick brown fox jumps over the lazy dog."
 
 
 @pytest.fixture
-def page(server: Server, subject: Subject, tmp_path: Path) -> Iterator[Any]:
+def page(server: Server, subject: Subject) -> Iterator[Any]:
     if subject.options:
         pytest.skip("the page has no way to bound a model that never ends")
-    assert CHROMIUM is not None, "there is no chromium here: run scripts/programs"
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        # Waiting for a condition is done by evaluating text, which the page itself may not.
-        opened: Any = browser.new_page(bypass_csp=True, viewport={"width": 900, "height": 820})
-        opened.mistakes = []
-        opened.on("pageerror", lambda error: opened.mistakes.append(str(error)))
-        opened.on("request", lambda request: _check(request, server.url))
-        opened.goto(server.url)
-        opened.wait_for_function("document.body.dataset.state === 'quiet'")
-        yield opened
-        assert opened.mistakes == []
-        browser.close()
-
-
-def _check(request: Any, url: str) -> None:
-    at_home = (url, url.replace("http", "ws", 1), "data:")
-    assert request.url.startswith(at_home), f"{request.url} is elsewhere"
+    with browsing(server) as page:
+        yield page
 
 
 def _keep(page: Any) -> None:
@@ -62,6 +46,8 @@ def test_it_is_typed_heard_and_seen(page: Any) -> None:
     assert page.locator("#said .now").count() == 1
     _keep(page)
     page.wait_for_function("document.body.dataset.state === 'quiet'", timeout=60_000)
+    assert page.inner_text("#gaps") != "–"
+    assert float(page.inner_text("#rtf")) > 0
     heard = float(page.evaluate("document.body.dataset.heard"))
     assert heard >= float(page.evaluate("document.body.dataset.seconds")) - 0.1
 
@@ -93,7 +79,7 @@ def test_stop_says_where_it_stopped(page: Any) -> None:
 def test_a_clip_becomes_a_voice(page: Any, recording: Path, server: Server) -> None:
     page.set_input_files("#clip", recording)
     page.click("#make")
-    assert "who agreed" in page.inner_text("#message")
+    assert "permission" in page.inner_text("#message")
     page.fill("#consent", "it is me")
     page.click("#make")
     page.wait_for_function("document.getElementById('voice').value === 'person'", timeout=60_000)
@@ -101,6 +87,52 @@ def test_a_clip_becomes_a_voice(page: Any, recording: Path, server: Server) -> N
     file = server.home / "voices/person.safetensors"
     assert b"it is me" in file.read_bytes()
     file.unlink()
+
+
+def test_speaking_by_keyboard_and_downloading(page: Any, server: Server, tmp_path: Path) -> None:
+    assert page.locator("#download").is_disabled()
+    page.fill("#text", " ")
+    page.click("#speak")
+    assert "Type something" in page.inner_text("#message")
+    page.fill("#text", "Hello there.")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_function("document.body.dataset.state === 'speaking'", timeout=60_000)
+    page.wait_for_function("document.body.dataset.state === 'quiet'", timeout=60_000)
+    with page.expect_download() as download:
+        page.click("#download")
+    file = tmp_path / download.value.suggested_filename
+    download.value.save_as(file)
+    assert file.name == "nightingale.wav"
+    with wave.open(str(file)) as sound:
+        assert sound.getframerate() == 24_000
+        assert sound.readframes(sound.getnframes()) == server.speak("Hello there.")
+
+
+def test_everything_is_reached_by_keyboard(page: Any) -> None:
+    """In order, by Tab alone; what is disabled is left out."""
+    page.focus("a")
+    reached = []
+    for _ in range(7):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.id"))
+    assert reached == ["text", "voice", "seed", "speak", "clip", "name", "consent"]
+    assert page.locator("canvas[role=img][aria-label]").count() == 2
+
+
+def test_languages_are_offered_if_there_are_several(page: Any) -> None:
+    assert not page.is_visible("#language")
+    listed = {"root": "multilingual", "plan": "live", "languages": ["en", "de", "zh"]}
+    page.route("**/v1/models", lambda route: route.fulfill(json={"data": [listed]}))
+    page.reload()
+    page.wait_for_selector("#language")
+    assert page.locator("#language option").all_inner_texts() == ["English", "German", "Chinese"]
+
+
+def test_buttons_share_a_row_on_a_phone(page: Any) -> None:
+    page.set_viewport_size({"width": 360, "height": 740})
+    boxes = [page.locator(f"#{name}").bounding_box() for name in ("speak", "stop", "download")]
+    assert len({box["y"] for box in boxes}) == 1
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_the_api_is_a_page(page: Any, server: Server) -> None:

@@ -1,30 +1,31 @@
 // Type, hear it stream, see it grow. No libraries, nothing from elsewhere.
 
 import { Mel } from "/page/mel.js";
+import { Player } from "/page/play.js";
 
 const RATE = 24000;
 const $ = (id) => document.getElementById(id);
 const say = (text) => { $("message").textContent = text; };
+const show = (state) => { document.body.dataset.state = state; };
 
-let context = null, talk = null, clip = null;
+let context = null, talk = null, last = null, clip = null;
 
 class Talk {
-  constructor(text, voice, seed) {
+  constructor(text, options, clicked) {
     this.text = text;
-    this.samples = [];
-    this.n = this.loudest = 0;
+    this.player = new Player(context, clicked);
+    this.loudest = 0;
     this.words = [];
-    this.sources = [];
     this.mel = new Mel();
     this.columns = [];
-    this.begun = performance.now();
     this.spans = text.split(/\s+/).filter(Boolean).map((word) => Object.assign(document.createElement("span"), { textContent: word + " " }));
     $("said").replaceChildren(...this.spans);
+    ["first", "rtf", "seconds", "ahead", "gaps"].forEach((id) => { $(id).textContent = "–"; });
     const scheme = location.protocol === "https:" ? "wss" : "ws";
     this.socket = new WebSocket(`${scheme}://${location.host}/v1/audio/speech/stream`);
     this.socket.binaryType = "arraybuffer";
     this.socket.onopen = () => {
-      this.send({ type: "start", voice, seed });
+      this.send({ type: "start", progress: true, ...options });
       this.send({ type: "text", text });
       this.send({ type: "end" });
     };
@@ -37,12 +38,14 @@ class Talk {
 
   hear(message) {
     if (message.type === "words") this.words.push(...message.words.map((word) => this.placed(word)));
-    else if (message.type === "error") { say(message.error.message); this.socket.close(); }
+    else if (message.type === "buffering") {
+      show("buffering");
+      $("seconds").textContent = `${message.seconds.toFixed(1)} s`;
+      say("Buffering, so that it does not stop while it plays …");
+    } else if (message.type === "error") { say(message.error.message); this.socket.close(); }
     else if (message.type === "done") {
       this.isDone = true;
-      const notes = message.unspoken.length ? [`Not spoken (unknown to this model): ${message.unspoken.join(" ")}`] : [];
-      if (message.finish_reason !== "stop") notes.unshift("A part of the text was not said.");
-      say(notes.join(" "));
+      this.report(message);
       this.socket.close();
     } else if (message.type === "cancelled") {
       say(message.last_word ? `Stopped at “${message.last_word.word}”.` : "Stopped.");
@@ -58,51 +61,46 @@ class Talk {
     return { ...word, word: "- ".repeat(skipped) + word.word };
   }
 
-  play(pcm) {
-    const samples = Float32Array.from(pcm, (x) => x / 32768);
-    const buffer = context.createBuffer(1, samples.length, RATE);
-    buffer.copyToChannel(samples, 0);
-    const source = new AudioBufferSourceNode(context, { buffer });
-    source.connect(context.destination);
-    if (this.startAt === undefined) {
-      this.first = performance.now() - this.begun;
-      this.startAt = this.playAt = context.currentTime + 0.05;
-      $("first").textContent = `${Math.round(this.first)} ms`;
-      document.body.dataset.firstMs = this.first;
-    }
-    this.playAt = Math.max(this.playAt, context.currentTime);
-    source.start(this.playAt);
-    this.playAt += buffer.duration;
-    this.sources.push(source);
-    this.samples.push(samples);
-    this.n += samples.length;
-    this.loudest = samples.reduce((most, x) => Math.max(most, Math.abs(x)), this.loudest);
-    this.columns.push(...this.mel.feed(samples));
-    const seconds = this.n / RATE;
-    $("seconds").textContent = `${seconds.toFixed(1)} s`;
-    $("rtf").textContent = ((performance.now() - this.begun) / 1e3 / seconds).toFixed(2);
-    document.body.dataset.seconds = seconds;
-    this.draw();
+  // What is known at the end.
+  report({ finish_reason, unspoken = [], real_time_factor }) {
+    const notes = [];
+    if (finish_reason !== "stop") notes.push("A part of the text was not spoken.");
+    if (unspoken.length) notes.push(`Not spoken (unknown to this model): ${unspoken.join(" ")}`);
+    this.spans.forEach((span) => span.classList.toggle("unspoken", unspoken.some((character) => span.textContent.includes(character))));
+    if (real_time_factor) $("rtf").textContent = real_time_factor.toFixed(2);
+    $("download").disabled = false;
+    if (notes.length) say(notes.join(" "));
   }
 
-  get heard() { return this.startAt === undefined ? 0 : Math.max(0, context.currentTime - this.startAt); }
+  play(pcm) {
+    const samples = Float32Array.from(pcm, (x) => x / 32768), { player } = this, data = document.body.dataset;
+    if (!player.n) { show("speaking"); say(""); }
+    player.feed(samples);
+    this.loudest = samples.reduce((most, x) => Math.max(most, Math.abs(x)), this.loudest);
+    this.columns.push(...this.mel.feed(samples));
+    if (player.firstMs !== null) $("first").textContent = `${Math.round(player.firstMs)} ms`;
+    $("seconds").textContent = `${player.seconds.toFixed(1)} s`;
+    $("gaps").textContent = player.gaps ? `${player.gaps} (${player.gapSeconds.toFixed(1)} s)` : "0";
+    Object.assign(data, { firstMs: player.firstMs, seconds: player.seconds, gaps: player.gaps, gapSeconds: player.gapSeconds });
+    this.isStale = true; // drawn with the next frame: scheduling must not wait for it
+  }
 
   draw() {
-    const wave = $("wave"), pen = wave.getContext("2d"), { width, height } = wave;
+    const { width, height } = $("wave"), wave = new OffscreenCanvas(width, height), pen = wave.getContext("2d");
     const style = getComputedStyle(document.body);
-    pen.clearRect(0, 0, width, height);
     pen.fillStyle = style.getPropertyValue("--ink");
-    const step = this.n / width, loudest = Math.max(this.loudest, 0.05);
+    const { samples, n } = this.player, step = n / width, loudest = Math.max(this.loudest, 0.05);
     let block = 0, from = 0;
     for (let x = 0; x < width; x++) {
       let peak = 0;
       for (let at = Math.floor(x * step); at < (x + 1) * step; at += 8) {
-        while (block < this.samples.length - 1 && at - from >= this.samples[block].length) from += this.samples[block++].length;
-        peak = Math.max(peak, Math.abs(this.samples[block][at - from] || 0));
+        while (block < samples.length - 1 && at - from >= samples[block].length) from += samples[block++].length;
+        peak = Math.max(peak, Math.abs(samples[block][at - from] || 0));
       }
       peak /= loudest;
       pen.fillRect(x, height / 2 - (peak * height) / 2, 1, Math.max(1, peak * height));
     }
+    this.wave = wave;
     const canvas = $("mel"), brush = canvas.getContext("2d");
     const image = new ImageData(Math.max(1, this.columns.length), 80);
     this.columns.forEach((column, x) => column.forEach((level, band) => {
@@ -116,50 +114,68 @@ class Talk {
   }
 
   tick() {
-    const heard = this.heard, now = this.words.findLastIndex((word) => word.start <= heard);
+    const { player } = this, { heard } = player, now = this.words.findLastIndex((word) => word.start <= heard);
     let span = 0;
     this.words.forEach((word, number) => {
-      for (let n = word.word.split(/\s+/).length; n > 0 && span < this.spans.length; n--, span++)
-        this.spans[span].className = number < now ? "past" : number === now ? "now" : "";
+      for (let n = word.word.split(/\s+/).length; n > 0 && span < this.spans.length; n--, span++) {
+        this.spans[span].classList.toggle("past", number < now);
+        this.spans[span].classList.toggle("now", number === now);
+      }
     });
-    if (this.startAt !== undefined) {
-      $("ahead").textContent = `${Math.max(0, this.n / RATE - heard).toFixed(1)} s`;
-      const cursor = $("wave").getContext("2d");
-      this.draw();
-      cursor.fillStyle = getComputedStyle(document.body).getPropertyValue("--hot");
-      cursor.fillRect((heard * RATE / Math.max(1, this.n)) * $("wave").width, 0, 2, $("wave").height);
+    if (player.n) {
+      $("ahead").textContent = `${Math.max(0, player.seconds - heard).toFixed(1)} s`;
+      if (this.isStale) this.draw();
+      this.isStale = false;
+      const { width, height } = $("wave"), pen = $("wave").getContext("2d");
+      pen.clearRect(0, 0, width, height);
+      pen.drawImage(this.wave, 0, 0);
+      pen.fillStyle = getComputedStyle(document.body).getPropertyValue("--hot");
+      pen.fillRect((heard / player.seconds) * width, 0, 2, height);
     }
     document.body.dataset.heard = heard;
-    if (this.isDone && heard >= this.n / RATE) this.end();
+    if (this.isDone && player.isOver) this.end();
     if (talk === this) requestAnimationFrame(() => this.tick());
   }
 
   stop() {
-    this.sources.forEach((source) => source.stop());
-    if (this.socket.readyState === WebSocket.OPEN && !this.isDone) this.send({ type: "cancel", played_ms: 1e3 * this.heard });
+    this.player.stop();
+    if (this.socket.readyState === WebSocket.OPEN && !this.isDone) this.send({ type: "cancel", played_ms: 1e3 * this.player.heard });
     else this.end(true);
   }
 
   end(isForced = false) {
-    if (this.isDone && !isForced && this.heard < this.n / RATE) return;
+    if (this.isDone && !isForced && !this.player.isOver) return;
     if (talk === this) talk = null;
-    document.body.dataset.state = "quiet";
+    show("quiet");
     $("speak").disabled = false;
     $("stop").disabled = true;
   }
 }
 
-$("speak").onclick = async () => {
-  context ??= new AudioContext({ sampleRate: RATE });
-  await context.resume();
-  say("");
-  document.body.dataset.state = "speaking";
+async function speak() {
+  const clicked = performance.now(), text = $("text").value;
+  if (talk) return;
+  if (!text.trim()) { say("Type something to speak first."); $("text").focus(); return; }
+  show("preparing");
   $("speak").disabled = true;
   $("stop").disabled = false;
-  talk = new Talk($("text").value, $("voice").value, Number($("seed").value));
+  $("download").disabled = true;
+  say("");
+  context ??= new AudioContext({ sampleRate: RATE });
+  await context.resume();
+  const language = $("language").value ? { language: $("language").value } : {};
+  talk = last = new Talk(text, { voice: $("voice").value, seed: Number($("seed").value), ...language }, clicked);
   talk.tick();
-};
+}
+
+$("speak").onclick = speak;
+$("text").onkeydown = (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); speak(); } };
 $("stop").onclick = () => talk?.stop();
+$("download").onclick = () => {
+  const href = URL.createObjectURL(last.player.wav());
+  Object.assign(document.createElement("a"), { href, download: "nightingale.wav" }).click();
+  setTimeout(() => URL.revokeObjectURL(href), 60_000);
+};
 
 async function list() {
   const chosen = $("voice").value;
@@ -168,6 +184,11 @@ async function list() {
   if (voices.voices.includes(chosen)) $("voice").value = chosen;
   const models = await (await fetch("/v1/models")).json();
   const { root, plan, languages } = models.data[0];
+  if (languages.length > 1 && !$("language").length) {
+    const names = new Intl.DisplayNames(["en"], { type: "language" });
+    $("language").replaceChildren(...languages.map((code) => new Option(names.of(code), code, code === "en", code === "en")));
+    $("language").closest("label").hidden = false;
+  }
   $("model").textContent = `${root}, plan ${plan}, ${languages.length === 1 ? languages[0] : `${languages.length} languages`}`;
 }
 
@@ -175,7 +196,7 @@ function take(file) {
   clip = file;
   $("name").value ||= file.name.replace(/\.[^.]*$/, "").toLowerCase().replace(/[^a-z0-9_-]+/g, "-");
   $("make").disabled = false;
-  say(`${file.name}: who agreed to this?`);
+  say(`${file.name}: whose voice is it, and who gave permission?`);
 }
 
 const form = $("clone");
@@ -185,19 +206,19 @@ form.ondrop = (event) => { event.preventDefault(); form.classList.remove("over")
 $("clip").onchange = () => $("clip").files[0] && take($("clip").files[0]);
 form.onsubmit = async (event) => {
   event.preventDefault();
-  if (!$("consent").value) { say("Please say who agreed to this."); return; }
+  if (!$("consent").value) { say("Please enter who gave permission to clone this voice."); return; }
   $("make").disabled = true;
-  say("Listening to the clip …");
+  say("Making a voice from the recording …");
   const data = new FormData();
   data.append("voice_name", $("name").value);
   data.append("consent", $("consent").value);
   data.append("voice_file", clip);
   const reply = await fetch("/v1/audio/voices", { method: "POST", body: data });
-  const told = await reply.json();
-  if (!reply.ok) { say(told.error.message); $("make").disabled = false; return; }
-  say([told.summary, ...told.warnings].join(". "));
+  const voice = await reply.json();
+  if (!reply.ok) { say(voice.error.message); $("make").disabled = false; return; }
+  say([voice.summary, ...voice.warnings].join(". "));
   await list();
-  $("voice").value = told.id;
+  $("voice").value = voice.id;
 };
 
-list().then(() => { document.body.dataset.state = "quiet"; }, () => say("The server does not answer."));
+list().then(() => show("quiet"), () => say("The server does not answer."));
