@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+
 import pytest
 
 from nightingale.errors import AddressError
@@ -26,6 +29,25 @@ def test_all_addresses_of_a_name_have_the_same_port() -> None:
         assert len({listener.getsockname()[1] for listener in sockets}) == 1
     finally:
         close(sockets)
+
+
+def test_small_writes_are_sent_at_once() -> None:
+    """TCP_NODELAY, which asyncio sets for sockets that are made as TCP ones alone."""
+
+    async def main() -> int:
+        sockets, accepted = listen("127.0.0.1", 0), asyncio.Queue[int]()
+
+        async def accept(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            taken = writer.get_extra_info("socket")
+            await accepted.put(taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        async with await asyncio.start_server(accept, sock=sockets[0]):
+            _, writer = await asyncio.open_connection("127.0.0.1", port_of(sockets))
+            writer.close()
+            return await accepted.get()
+
+    assert asyncio.run(main()) != 0
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no such host", "256.1.1.1"])

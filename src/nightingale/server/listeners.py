@@ -56,7 +56,8 @@ def url(host: str, port: int) -> str:
 
 
 def _listening(family: int, address: tuple[object, ...]) -> socket.socket:
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # Named, or asyncio leaves TCP_NODELAY off, and the first sound comes 40 ms after its headers.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if os.name == "posix":  # elsewhere it would let two servers have one port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
