@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import soundfile
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 

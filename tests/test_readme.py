@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import soundfile
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 RECORDING = ROOT / "tests/quality/voices/bf_emma_cloned.ogg"

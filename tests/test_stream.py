@@ -27,7 +27,7 @@ from tests.tiny_release import make_release
 GRID = (4, 6, 10)
 LIVE = Plan("live", recording="remembered", grid=GRID, n_held=6)
 TEXT = "The billing issue is resolved."
-N_TOKENS = 60
+N_TOKENS = 36
 
 
 @pytest.fixture(scope="module")
@@ -153,11 +153,11 @@ def test_a_step_is_a_token_or_a_window(releases: Path) -> None:
 
 
 def test_streams_of_several_threads_are_as_alone(engine: Nightingale) -> None:
-    alone = {seed: heard(engine.stream(TEXT, max_tokens=30, seed=seed)) for seed in range(4)}
+    alone = {seed: heard(engine.stream(TEXT, max_tokens=15, seed=seed)) for seed in range(4)}
     together: dict[int, NDArray[np.float32]] = {}
 
     def listen(seed: int) -> None:
-        together[seed] = heard(engine.stream(TEXT, max_tokens=30, seed=seed))
+        together[seed] = heard(engine.stream(TEXT, max_tokens=15, seed=seed))
 
     threads = [threading.Thread(target=listen, args=(seed,)) for seed in alone]
     for thread in threads:

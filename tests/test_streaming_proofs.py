@@ -21,6 +21,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Nightingale:
     return Nightingale.load("fledgling", home=home, device="cpu", plan="live")
 
 
+@pytest.mark.slow
 def test_a_request_has_one_sound_for_any_listener(engine: Nightingale) -> None:
     said = texts.read("short", 2)
     found = identity.identity(engine, said, n_runs=48)
@@ -28,6 +29,7 @@ def test_a_request_has_one_sound_for_any_listener(engine: Nightingale) -> None:
     assert len({sound for sounds in found.values() for sound in sounds}) == len(said)
 
 
+@pytest.mark.slow
 def test_seams_are_like_other_places_and_faults_are_not(engine: Nightingale) -> None:
     said = texts.read("held_out", 10)
     assert min(seams.examine(engine, said).p_values().values()) > 0.001
@@ -38,6 +40,7 @@ def test_seams_are_like_other_places_and_faults_are_not(engine: Nightingale) -> 
 BOOK = "# One\n\nIt was late already. She went home.\n\nNobody asked why.\n- Milk.\n- Some bread."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", ["reference", "live"])
 def test_clips_end_softly_and_pause_as_their_text_asks(plan: str) -> None:
     engine = Nightingale.load("fledgling", device="cpu", plan=plan, decoder="meanflow")
@@ -57,6 +60,7 @@ def test_a_planted_click_is_found(at: int) -> None:
     assert pauses.clicks(clean) > 0
 
 
+@pytest.mark.slow
 def test_a_cancel_stops_within_a_step(engine: Nightingale) -> None:
     found = cancels.cancels(engine, 20)
     assert len(found.stopped_ms) + found.n_finished == 20
@@ -64,6 +68,7 @@ def test_a_cancel_stops_within_a_step(engine: Nightingale) -> None:
     assert found.n_after == found.n_late == 0
 
 
+@pytest.mark.slow
 def test_windows_and_memory_stay_as_they_are(engine: Nightingale) -> None:
     ratios = flat.late_by_early(engine, engine.parts.plan.grid[2], 2, early=2, late=6, near=2)
     assert 0.6 < statistics.median(ratios) < 1.6

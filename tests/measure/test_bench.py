@@ -59,6 +59,7 @@ def test_every_stage_has_a_limit_that_it_does_not_beat(result: bench.Result) -> 
         assert min(result.figures()[f"{stage} / limit"]) > 1
 
 
+@pytest.mark.slow
 def test_the_limit_of_the_first_sample_is_that_of_everything_unless_there_are_windows(
     engine: Nightingale, result: bench.Result
 ) -> None:
@@ -98,6 +99,7 @@ def test_weights_are_counted_in_the_form_they_are_kept() -> None:
     assert bench.n_bytes([module.bfloat16(), module]) == 2 * 400
 
 
+@pytest.mark.slow
 def test_operations_are_those_of_the_released_model() -> None:
     """As worked out by hand: 132.2 M a frame and 114.7 k a pair of frames, in each row and step."""
     per_row = 132.2e6 * 750 + 114.7e3 * 750**2
@@ -117,6 +119,7 @@ def test_silence_at_the_front_is_not_yet_sound() -> None:
     assert bench.first_audible_ms([(samples, 70)]) == 170
 
 
+@pytest.mark.slow
 def test_limits_are_of_this_world() -> None:
     """Between what a watch could do and what no machine can."""
     assert 1e8 < 2**28 / (limits.stream_ms(2**28) / 1e3) < 1e13
@@ -162,6 +165,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     yield make_release(tmp_path / "release", "nano")
 
 
+@pytest.mark.slow
 def test_the_command_ends_with_json_and_compares_with_the_last_time(
     folder: Path, tmp_path: Path
 ) -> None:

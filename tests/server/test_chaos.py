@@ -13,6 +13,8 @@ from tests.server import running
 from tests.server.conftest import Subject
 from tests.server.running import Server
 
+pytestmark = pytest.mark.slow
+
 GIVEN = Namespace(clients=16, requests=48, distinct=12, words=0, seed=1, kills=2)
 BRIEF = Namespace(clients=2, distinct=2, words=0, seed=1, minutes=0.2)  # handles tell so soon
 

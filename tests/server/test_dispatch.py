@@ -24,6 +24,8 @@ from nightingale.server.utterance import AHEAD, Ask, Utterance
 from nightingale.text.split import CUT
 from tests.server.conftest import Solo, Subject
 
+pytestmark = pytest.mark.slow
+
 TEXT = "The quick brown fox jumps over the lazy dog."
 Samples = NDArray[np.float32]
 

@@ -25,6 +25,8 @@ from nightingale.audio.encode import FORMATS, encode, encode_whole
 from tests.server.conftest import Solo, Subject
 from tests.server.running import Server, serving
 
+pytestmark = pytest.mark.slow
+
 TEXT = "The quick brown fox jumps over the lazy dog."
 LONG = " ".join([TEXT] * 30)
 

@@ -17,6 +17,8 @@ from nightingale.text.split import CUT
 from tests.server.running import Server
 from tests.server.test_websocket import calling
 
+pytestmark = pytest.mark.slow
+
 TEXT, MIXED = "Hello world.", "Hello 🎉 wor世ld."
 
 

@@ -19,6 +19,8 @@ from nightingale.text.split import CUT
 from tests.server.conftest import Solo, Subject
 from tests.server.running import Server, serving
 
+pytestmark = pytest.mark.slow
+
 TEXT = "The quick brown fox jumps over the lazy dog."
 PIECES = ["Sure, I ", "can do th", "at. It takes a ", "while."]
 

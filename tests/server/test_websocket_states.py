@@ -15,6 +15,8 @@ from websockets.sync.client import connect
 
 from tests.server.running import Server
 
+pytestmark = pytest.mark.slow
+
 PIECES = ["Yes. ", "No", " and so", ", well, ", "", "?!", "\f", "Ünïcödé 7. ", "a" * 300]
 names = st.sampled_from(["a", "b", "c"])
 junk = st.sampled_from(

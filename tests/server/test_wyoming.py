@@ -25,6 +25,8 @@ from nightingale.audio.encode import encode
 from tests.server.conftest import Solo, Subject
 from tests.server.running import Server
 
+pytestmark = pytest.mark.slow
+
 TEXT = "The quick brown fox jumps over the lazy dog."
 PIECES = ["Sure, I ", "can do th", "at. It takes a ", "while."]
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Protocol
 
 from nightingale.audio.audible import FirstAudible
@@ -37,8 +38,10 @@ def deliver(
         nullcontext(_StandardOutput()) if target.is_stdout else player.live()
     )
     with sink as opened:
+        chunks = iter(samples)
+        first = list(islice(chunks, 1))  # a text that is refused leaves no header behind
         try:
-            for piece in encode(samples, target.format, target.rate_hz):
+            for piece in encode(chain(first, chunks), target.format, target.rate_hz):
                 opened.write(piece)
         except BrokenPipeError:
             cancel()  # nobody listens any more
