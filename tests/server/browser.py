@@ -103,7 +103,7 @@ addEventListener("click", note, true);
 
 
 @contextmanager
-def browsing(server: Server, *, width: int = 900, height: int = 900) -> Iterator[Any]:
+def browsing(server: Server, *, width: int = 900, height: int = 830) -> Iterator[Any]:
     """The page, opened; whatever goes wrong in it is an error here."""
     assert CHROMIUM is not None, "there is no chromium here: run scripts/programs"
     with sync_playwright() as play:
