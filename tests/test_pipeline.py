@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,8 @@ from safetensors.torch import load_file, save_file
 
 from nightingale import assembly
 from nightingale.assembly import _other_decoder
+from nightingale.audio.files import read
+from nightingale.audio.mel import flow_mel
 from nightingale.core import SAMPLES_PER_TOKEN
 from nightingale.errors import (
     LanguageError,
@@ -290,3 +292,30 @@ def test_a_package_without_its_model_says_so(
     monkeypatch.setattr(record, "BUNDLE", tmp_path)
     with pytest.raises(NotPulledError, match="reinstall"):
         Nightingale.load("fledgling", home=tmp_path)
+
+
+def test_a_voices_gain_scales_its_samples_in_every_plan(releases: Path, home: Path) -> None:
+    for plan in ("reference", "live"):
+        engine = load(releases, "english", home, plan=plan, watermark=False)
+        own = engine.parts.voice
+        plain, louder = (
+            engine.say(TEXT, replace(own, gain_db=gain_db), max_tokens=10).samples
+            for gain_db in (0.0, 6.0)
+        )
+        assert np.array_equal(louder, plain * np.float32(10 ** (6 / 20)))
+        assert np.array_equal(plain, engine.say(TEXT, max_tokens=10).samples)
+
+
+def test_a_recordings_loudness_is_kept_if_asked(
+    releases: Path, home: Path, recording: Path
+) -> None:
+    engine = load(releases, "english", home)
+    voice, report = engine.clone(recording, keep_loudness=True)
+    assert (report.level, voice.gain_db) == (None, 0.0)
+    mel = flow_mel(torch.from_numpy(read(recording, 24_000)))
+    assert torch.equal(voice.flow.mel, mel)
+    levelled, report = engine.clone(recording)
+    assert report.level is not None
+    shift = report.level.gain_db * np.log(10) / 20
+    loud = mel > mel.max() - 5  # where no floor is
+    assert torch.allclose(levelled.flow.mel[loud], mel[loud] + shift, atol=0.01)

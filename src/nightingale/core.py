@@ -141,6 +141,7 @@ class Voice:
 
     t3: T3Prompt
     flow: FlowPrompt
+    gain_db: float = 0.0  # of the samples: makes the voices of a model equally loud
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,6 +22,7 @@ from torch import Tensor
 from nightingale.assembly import REFERENCE, Parts, assemble, load_encoders
 from nightingale.audio.clip import Audio
 from nightingale.audio.files import read
+from nightingale.audio.loudness import loudness
 from nightingale.audio.pauses import PartJoiner, fade_out
 from nightingale.core import (
     END_OF_SPEECH,
@@ -50,6 +51,7 @@ from nightingale.text.split import EAGER, SINGLE, WHOLE, TextPart, gather, split
 from nightingale.text.structure import Break
 from nightingale.text.words import rest, spans
 from nightingale.vocoder.model import fade_in
+from nightingale.voice import level
 from nightingale.voice.clone import clone
 from nightingale.voice.examine import Report, examine
 
@@ -97,6 +99,7 @@ class Nightingale:
             parts.flow, parts.vocoder, parts.watermarker, parts.plan.n_held, self._drops_last
         )
         self._lock = threading.Lock()
+        self._own_lufs: float | None = None  # how loud the model's own voice speaks, once known
 
     @classmethod
     def load(
@@ -219,7 +222,7 @@ class Nightingale:
             samples = None
             if window is not None and not speech.is_cancelled:
                 with self._turn():
-                    samples, state = self._sound(window, state, voice.flow, options.seed, speech)
+                    samples, state = self._sound(window, state, voice, options.seed, speech)
             if speech.is_cancelled:
                 return
             if samples is not None and window is not None and window.is_last:
@@ -272,30 +275,28 @@ class Nightingale:
             yield from _SILENCE
 
     def _sound(
-        self, window: Cut, state: WaveState | None, prompt: FlowPrompt, seed: int, speech: Speech
+        self, window: Cut, state: WaveState | None, voice: Voice, seed: int, speech: Speech
     ) -> tuple[NDArray[np.float32], WaveState | None]:
         if not self.parts.plan.grid:
-            return self._whole(window, prompt, seed, speech), None
+            return self._whole(window, voice, seed, speech), None
         decoder = self._decoder
-        state = state or decoder.start(self._passage(prompt), seed)
-        mel, passage = decoder.render(state, window, prompt, seed)
+        state = state or decoder.start(self._passage(voice.flow), seed)
+        mel, passage = decoder.render(state, window, voice.flow, seed)
         speech.clock.lap("mel_ms")
         samples, vocoder = decoder.vocode(state, window, mel, seed)
-        sound = samples.cpu().numpy()
+        sound = level.amplified(samples.cpu().numpy(), voice.gain_db)
         speech.clock.lap("samples_ms")
         marked, mark = decoder.mark(state, window, sound)
         speech.clock.lap("watermark_ms")
         return marked, WaveState(passage, vocoder, mark, state.n_samples + len(sound))
 
-    def _whole(
-        self, window: Cut, prompt: FlowPrompt, seed: int, speech: Speech
-    ) -> NDArray[np.float32]:
+    def _whole(self, window: Cut, voice: Voice, seed: int, speech: Speech) -> NDArray[np.float32]:
         """The utterance at once: numerically the upstream model."""
         codes = torch.tensor(window.tokens, device=self.parts.placement.device)
-        mel = self._mel(codes, prompt, seed)  # (80, M)
+        mel = self._mel(codes, voice.flow, seed)  # (80, M)
         speech.clock.lap("mel_ms")
         samples = self._trim(fade_in(self.parts.vocoder.vocode(mel, seed)), len(codes))
-        sound: NDArray[np.float32] = samples.cpu().numpy()
+        sound = level.amplified(samples.cpu().numpy(), voice.gain_db)
         speech.clock.lap("samples_ms")
         if self.parts.watermarker is not None:
             sound = self.parts.watermarker.mark(sound)
@@ -308,16 +309,39 @@ class Nightingale:
         with self._lock, torch.inference_mode():
             yield
 
-    def clone(self, recording: str | Path | bytes, *, force: bool = False) -> tuple[Voice, Report]:
+    def clone(
+        self, recording: str | Path | bytes, *, force: bool = False, keep_loudness: bool = False
+    ) -> tuple[Voice, Report]:
         """A voice from a few seconds of somebody speaking, and what there is to say about them.
 
-        What is too short or no speech is refused unless `force` is set. The networks for it are
-        loaded now, and let go afterwards.
+        What is too short or no speech is refused unless `force` is set. The voice is made as loud
+        as the model's own unless `keep_loudness` is set. The networks for it are loaded now, and
+        let go afterwards.
         """
+        family, own = self.parts.model.family, self.parts.voice
         wave = read(recording, SAMPLES_PER_SECOND)
-        report = examine(wave, self.parts.model.family, force=force)
+        report = examine(wave, family, force=force)
+        if keep_loudness:
+            level.check_kept(family)
+        else:
+            wave, found = level.normalize(wave, family, own.flow.mel)
+            report = replace(report, level=found)
         with self._lock:
-            return clone(wave, load_encoders(self.parts), self.parts.model.family), report
+            voice = clone(wave, load_encoders(self.parts), family)
+        if keep_loudness:
+            return voice, report
+        if self._own_lufs is None:
+            self._own_lufs = loudness(self._sample(own), SAMPLES_PER_SECOND)
+        gain_db = level.output_gain_db(self._sample(voice), self._own_lufs)
+        return replace(voice, gain_db=gain_db), replace(report, output_gain_db=gain_db)
+
+    def _sample(self, voice: Voice) -> NDArray[np.float32]:
+        """What a voice sounds like."""
+        try:
+            n_tokens = level.MAX_SAMPLE_TOKENS
+            return self.say(level.SAMPLE, voice, seed=0, guard=False, max_tokens=n_tokens).samples
+        except SpeechError:
+            return np.zeros(0, np.float32)
 
     def render(self, codes: Sequence[int], prompt: FlowPrompt, seed: int) -> Tensor:
         """(80, M): the mel of given speech tokens, whole or in windows, as the plan has it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 
 import numpy as np
@@ -16,6 +17,7 @@ from nightingale.core import Family, Voice
 from nightingale.errors import AudioError
 from nightingale.voice.clone import clone
 from nightingale.voice.examine import Wave, examine
+from nightingale.voice.level import Level
 from tests.audio.corpus import buzz
 from tests.voice.tiny import tiny_encoders
 
@@ -192,12 +194,31 @@ def test_a_person_is_told_what_is_wrong(wave: Wave, warnings: list[str]) -> None
 @pytest.mark.parametrize(
     ("seconds", "family", "summary"),
     [
-        (20.0, "english", "20.0 s of recording: 10.0 s for the sound, 6.0 s for the manner"),
-        (20.0, "turbo", "20.0 s of recording: 10.0 s for the sound, 15.0 s for the manner"),
-        (3.5, "multilingual", "3.5 s of recording: 3.5 s for the sound, 3.5 s for the manner"),
+        (
+            20.0,
+            "english",
+            "20.0 s of recording (timbre from the first 10.0 s, speaking style "
+            "from the first 6.0 s)",
+        ),
+        (
+            20.0,
+            "turbo",
+            "20.0 s of recording (timbre from the first 10.0 s, speaking style "
+            "from the first 15.0 s)",
+        ),
+        (
+            3.5,
+            "multilingual",
+            "3.5 s of recording (timbre from the first 3.5 s, speaking style from the first 3.5 s)",
+        ),
     ],
 )
 def test_a_person_is_told_what_is_used_for_what(
     seconds: float, family: Family, summary: str
 ) -> None:
-    assert examine(buzz(seconds), family).summary.startswith(summary)
+    report = examine(buzz(seconds), family)
+    assert report.summary == f"{summary}, loudness kept"
+    levelled = dataclasses.replace(report, level=Level(-31.2, -27, 4.2), output_gain_db=-1.5)
+    assert levelled.summary == (
+        f"{summary}, gain +4.2 dB applied (recording -31.2 LUFS, target -27.0), output gain -1.5 dB"
+    )

@@ -156,6 +156,9 @@ def test_pipes_and_folders_are_no_voice_files(tmp_path: Path) -> None:
         json.dumps({"family": "soprano"}),
         json.dumps({"family": ["turbo"]}),
         json.dumps({"family": "turbo", "consent": 7}),
+        json.dumps({"family": "turbo", "output_gain_db": 1e9}),
+        '{"family": "turbo", "output_gain_db": NaN}',
+        json.dumps({"family": "turbo", "gain_db": "loud"}),
     ],
 )
 def test_a_voice_file_with_a_broken_card_is_refused_in_one_sentence(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -42,6 +43,16 @@ def test_a_saved_voice_comes_back_with_its_card(library: Library) -> None:
     assert same(voice, some_voice())
     assert not same(voice, some_voice(1))
     assert card == CARD
+
+
+def test_the_gains_of_a_voice_come_back(library: Library) -> None:
+    voice = dataclasses.replace(some_voice(), gain_db=-2.5)
+    library.save("anna", voice, dataclasses.replace(CARD, gain_db=4.2))
+    loaded, card = library.load("anna")
+    assert loaded.gain_db == card.output_gain_db == -2.5
+    assert card.gain_db == 4.2
+    library.save("old", some_voice(), CARD)
+    assert library.load("old")[0].gain_db == 0.0
 
 
 def test_names_are_listed_in_order(library: Library) -> None:

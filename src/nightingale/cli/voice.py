@@ -1,11 +1,13 @@
-"""`nightingale voice`: make a voice from a recording; list, export, import and remove voices."""
+"""`nightingale voice`: clone a voice from a recording; list, export, import and remove voices."""
 
 from __future__ import annotations
 
 import hashlib
+import shlex
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -13,46 +15,73 @@ from nightingale.cli.terminal import stderr
 from nightingale.errors import NightingaleError
 from nightingale.settings import Settings
 
-voices = typer.Typer(help="Make and keep voices.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from rich.console import Console
+
+voices = typer.Typer(help="Clone, list, export and remove voices.", no_args_is_help=True)
 
 
 @voices.command()
 def add(  # noqa: PLR0913, PLR0917
     context: typer.Context,
-    name: str = typer.Argument(help="What to call it."),
-    recording: Path = typer.Argument(help="A few seconds of one person speaking, or a voice file."),
-    model: str | None = typer.Option(None, help="The model it is for, or a folder of its files."),
-    language: str | None = typer.Option(None, help="The language that is spoken in it."),
-    consent: str | None = typer.Option(None, help="Who agreed to this, in your own words."),
-    device: str = typer.Option("auto", help="Where to compute."),
+    name: str = typer.Argument(help="Name of the new voice."),
+    recording: Path = typer.Argument(
+        help="A recording of one person speaking, best 10 s; or a voice file."
+    ),
+    model: str | None = typer.Option(
+        None, help="Model to clone for: a name, or a folder of its files."
+    ),
+    language: str | None = typer.Option(None, help="Language of the recording."),
+    consent: str | None = typer.Option(
+        None, help="Who gave permission, when and how; kept with the voice."
+    ),
+    device: str = typer.Option("auto", help="Device to compute on."),
     force: bool = typer.Option(
         False, "--force", help="Accept a recording that is too short or not like speech."
     ),
+    keep_loudness: bool = typer.Option(
+        False,
+        "--keep-loudness",
+        help="Keep the recording's level instead of making all voices equally loud.",
+    ),
 ) -> None:
-    """Clone a voice from a recording, or import a voice file. Only with permission."""
+    """Clone a voice from a recording, or import a voice file.
+
+    Only clone voices with permission.
+    """
     settings: Settings = context.obj
 
     from nightingale.voice.card import Card, is_voice_file
     from nightingale.voice.library import Library, read
 
-    library = Library(settings.home / "voices")
+    library, console = Library(settings.home / "voices"), stderr()
     library.check_free(name)
     if is_voice_file(recording) or recording.suffix == ".safetensors":
         voice, card = read(recording)
         card = replace(card, language=language or card.language, consent=consent or card.consent)
         library.save(name, voice, card)
+        console.print(f'Voice "{name}" imported from {recording} (made for {card.family}).')
+        _print_next(console, name, model, card.consent)
         return
     from nightingale.pipeline import Nightingale
 
-    console = stderr()
     engine = Nightingale.load(model, home=settings.home, device=device, watermark=False)
-    voice, report = engine.clone(recording, force=force)
-    console.print(report.summary)
-    for warning in report.warnings:
-        console.print(warning, style="yellow")
+    voice, report = engine.clone(recording, force=force, keep_loudness=keep_loudness)
     source = hashlib.sha256(recording.read_bytes()).hexdigest()
-    card = Card(engine.parts.model.family, language, source, consent)
-    library.save(name, voice, card)
+    gain_db = report.level.gain_db if report.level else 0.0
+    library.save(name, voice, Card(engine.parts.model.family, language, source, consent, gain_db))
+    for warning in report.warnings:
+        console.print(f"warning: {warning}", style="yellow")
+    console.print(f'Voice "{name}" saved: {report.summary}.')
+    _print_next(console, name, model, consent)
+
+
+def _print_next(console: Console, name: str, model: str | None, consent: str | None) -> None:
+    """What can be done with a new voice, and what is missing."""
+    chosen = f" --model {shlex.quote(model)}" if model else ""
+    console.print(f'Try: nightingale say "Hello, it is me." --voice {name}{chosen}')
+    if not consent:
+        console.print('No consent recorded; add --consent "who gave permission, when and how".')
 
 
 @voices.command("list")

@@ -1,4 +1,4 @@
-"""Which models and voices there are; making and removing voices."""
+"""Lists of models and voices; cloning and deleting voices."""
 
 from __future__ import annotations
 
@@ -78,12 +78,15 @@ def routes(front: Front) -> APIRouter:
         language: Annotated[str | None, Form(max_length=32)] = None,
         consent: Annotated[str | None, Form(max_length=500)] = None,
         force: Annotated[bool, Form()] = False,
+        keep_loudness: Annotated[bool, Form()] = False,
     ) -> dict[str, Any]:
         """Clone a voice from a recording. Only clone voices with permission.
 
-        `force` accepts a recording that is too short or does not sound like speech.
+        `force` accepts a recording that is too short or does not sound like speech;
+        `keep_loudness` keeps its level, where voices are otherwise as loud as the model's own.
         """
-        return await add_voice(front, voice_name, voice_file, language, consent, force=force)
+        options = {"force": force, "keep_loudness": keep_loudness}
+        return await add_voice(front, voice_name, voice_file, language, consent, **options)
 
     @router.delete("/v1/audio/voices/{name}")
     @router.delete("/voices/{name}", include_in_schema=False)
@@ -104,7 +107,7 @@ async def add_voice(
     consent: str | None = None,
     **options: bool,
 ) -> dict[str, Any]:
-    """Named, cloned, kept."""
+    """Clone a voice and save it under that name."""
     name = name.strip().lower()
     if name == DEFAULT:
         raise Fault(400, "voice_name", f"{name!r} is the default voice; choose another name")
@@ -114,5 +117,6 @@ async def add_voice(
         raise Fault(413, "too_large", f"a recording may have at most {MAX_RECORDING >> 20} MB")
     cloned = await front.dispatcher.clone(data, language, consent, **options)
     front.voices.folder.put(name, cloned.voice_file)
-    told = {"summary": cloned.summary, "warnings": list(cloned.warnings)}
-    return {"id": name, "name": name, "object": "voice", **told}
+    summary = f'Voice "{name}" saved: {cloned.summary}. Use it as "voice": "{name}"'
+    found = {"summary": summary, "warnings": list(cloned.warnings)}
+    return {"id": name, "name": name, "object": "voice", **found}

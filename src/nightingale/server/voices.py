@@ -15,7 +15,10 @@ OPENAI = (
 )
 DEFAULT = "default"  # the model's own voice
 _DEFAULTS = frozenset(("", DEFAULT, "nightingale", "s1", *OPENAI))
-_SUFFIXES = (".wav", ".mp3", ".flac", ".ogg", ".opus", ".safetensors")
+_SUFFIXES = (
+    *(".wav", ".mp3", ".flac", ".ogg", ".opus", ".m4a", ".aac", ".mp4", ".webm"),
+    ".safetensors",
+)
 
 
 @dataclass(frozen=True, slots=True)

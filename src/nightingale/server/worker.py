@@ -190,7 +190,8 @@ class Connection:
             return
         family = self._worker.model.parts.model.family
         source = hashlib.sha256(payload).hexdigest()
-        card = Card(family, message["language"], source, message["consent"])
+        gain_db = report.level.gain_db if report.level else 0.0
+        card = Card(family, message["language"], source, message["consent"], gain_db)
         told = {"summary": report.summary, "warnings": list(report.warnings)}
         self.send({"kind": "cloned", "id": message["id"], **told}, to_bytes(voice, card))
 

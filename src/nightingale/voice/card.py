@@ -15,6 +15,7 @@ from nightingale.core import Family
 from nightingale.errors import CorruptFileError, VoiceError
 
 KEY = "voice"  # of the metadata
+_MAX_GAIN_DB = 60
 _MAX_HEADER = 2**16  # bytes; ours has less than one thousand, and a consent is a sentence or two
 
 
@@ -26,6 +27,8 @@ class Card:
     language: str | None = None  # of the recording
     source_sha256: str | None = None  # of the recording
     consent: str | None = None  # who agreed to it being cloned, in a person's own words
+    gain_db: float = 0.0  # that the recording was amplified by
+    output_gain_db: float = 0.0  # that what the voice speaks is amplified by
 
 
 def card_of(header: bytes, what: str) -> Card:
@@ -76,4 +79,7 @@ def _parsed(text: str) -> Card:
         raise ValueError(f"made for {card.family!r}, which is none of {get_args(Family)}")
     if not all(isinstance(text, str | None) for text in (card.language, card.consent)):
         raise TypeError("language and consent must be text")
+    gains = (card.gain_db, card.output_gain_db)
+    if not all(isinstance(gain, int | float) and abs(gain) <= _MAX_GAIN_DB for gain in gains):
+        raise ValueError(f"gains must be numbers between -{_MAX_GAIN_DB} and {_MAX_GAIN_DB}")
     return card

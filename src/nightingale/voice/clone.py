@@ -32,13 +32,12 @@ from nightingale.core import (
 from nightingale.device import HOST
 from nightingale.errors import AudioError
 from nightingale.voice.examine import FLOW_SECONDS, PROMPT_SECONDS, check
+from nightingale.voice.level import TARGET_LUFS
 from nightingale.voice.speaker_encoder import SpeakerEncoder
 from nightingale.voice.speech_tokenizer import SpeechTokenizer
 from nightingale.voice.xvector import XVector
 
 Wave = NDArray[np.float32]
-
-TARGET_LUFS = -27.0  # of Turbo and Nano
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +52,8 @@ class Encoders:
 def clone(wave: Wave, encoders: Encoders, family: Family) -> Voice:
     """(N,) at 24 kHz -> a voice for that family, on the host."""
     check(wave, family)
-    if family in ("turbo", "nano"):
-        wave = at_loudness(wave, SAMPLES_PER_SECOND, TARGET_LUFS)
+    if family in TARGET_LUFS:
+        wave = at_loudness(wave, SAMPLES_PER_SECOND, TARGET_LUFS[family])
     voice = Voice(_t3_prompt(wave, encoders, family), _flow_prompt(wave, encoders))
     for tensor in (voice.t3.speaker, voice.flow.mel, voice.flow.xvector):
         if not tensor.isfinite().all():

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from nightingale.core import SAMPLES_PER_SECOND, Family
 from nightingale.errors import AudioError
 from nightingale.voice import speech_detection
+from nightingale.voice.level import Level
 
 Wave = NDArray[np.float32]
 
@@ -41,20 +42,28 @@ FRAME = SAMPLES_PER_SECOND // 50
 class Report:
     """What was found. Shares are between 0 and 1."""
 
-    seconds: float  # all of it says who speaks
-    flow_seconds: float  # gives the sound
-    prompt_seconds: float  # gives the manner of speaking
+    seconds: float  # all of it is read for the speaker embedding
+    flow_seconds: float  # read for the timbre
+    prompt_seconds: float  # read for the speaking style
     clipped_share: float
     silent_share: float
     snr_db: float  # from the pauses to the loudest frames
     warnings: tuple[str, ...]
+    level: Level | None = None  # None: kept as it was
+    output_gain_db: float = 0.0  # of what the voice speaks
 
     @property
     def summary(self) -> str:
         """One line for a person."""
+        used = (
+            f"{self.seconds:.1f} s of recording (timbre from the first {self.flow_seconds:.1f} s, "
+            f"speaking style from the first {self.prompt_seconds:.1f} s)"
+        )
+        if self.level is None:
+            return f"{used}, loudness kept"
         return (
-            f"{self.seconds:.1f} s of recording: {self.flow_seconds:.1f} s for the sound, "
-            f"{self.prompt_seconds:.1f} s for the manner of speaking, all for who speaks"
+            f"{used}, gain {self.level.gain_db:+.1f} dB applied (recording {self.level.lufs:.1f} "
+            f"LUFS, target {self.level.target_lufs:.1f}), output gain {self.output_gain_db:+.1f} dB"
         )
 
 

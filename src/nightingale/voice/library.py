@@ -1,14 +1,14 @@
 """Voices on disk: one safetensors file each, with what a person should know about it in its header.
 
 A file holds numbers computed from a recording, never the recording. Knows nothing of how they were
-computed. Removing a voice removes its only file.
+computed. Removing a voice deletes its file.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -57,6 +57,7 @@ def check_family(what: str, card: Card, family: Family) -> None:
 
 def to_bytes(voice: Voice, card: Card) -> bytes:
     """A voice as a file; the same voice gives the same bytes."""
+    card = replace(card, output_gain_db=voice.gain_db)
     tensors = {
         "t3.speaker": voice.t3.speaker,
         "t3.tokens": voice.t3.tokens,
@@ -89,6 +90,7 @@ def from_bytes(data: bytes, what: str) -> tuple[Voice, Card]:
         Voice(
             T3Prompt(tensors["t3.speaker"], tensors["t3.tokens"]),
             FlowPrompt(tensors["flow.tokens"], tensors["flow.mel"], tensors["flow.xvector"]),
+            card.output_gain_db,
         ),
         card,
     )
