@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -203,7 +204,10 @@ def test_a_voice_lives_from_add_to_remove(
     added = run("voice", "add", "anna", recording, "--model", release, "--consent", "it is me",
                 "--language", "en")  # fmt: skip
     assert added.exit_code == 0, added.stderr
-    assert "4.0 s of recording" in added.stderr
+    assert 'Voice "anna" saved: 4.0 s of recording' in added.stderr
+    assert re.search(r"gain [+-]\d+\.\d dB applied \(recording -\d", added.stderr)
+    assert f'Try: nightingale say "Hello, it is me." --voice anna --model {release}' in added.stderr
+    assert "consent" not in added.stderr
     listed = run("voice", "list").stdout.splitlines()[1].split()
     assert (listed[:3], listed[4:]) == (["anna", "english", "en"], ["it", "is", "me"])
     say = ("say", TEXT, "-o", "-", "--model", release, "--format", "pcm")
@@ -228,6 +232,7 @@ def test_a_poor_recording_is_warned_about(
     result = run("voice", "add", "loud", loud, "--model", release)
     assert result.exit_code == 0, result.stderr
     assert "clipped" in result.stderr
+    assert "No consent recorded; add --consent" in result.stderr
     assert "is short" in result.stderr
     loud.write_bytes(b"not sound")
     refused = run("voice", "add", "other", loud, "--model", release)

@@ -52,7 +52,7 @@ def routes(front: Front) -> APIRouter:
 
     @router.post("/upload_reference")
     async def upload(files: Annotated[list[UploadFile], File()]) -> dict[str, Any]:
-        """Clone a voice from each recording, named after its file. Only with permission."""
+        """Clones a voice from each recording, named after its file."""
         for file in files:
             name = (file.filename or "").rpartition(".")[0].lower().replace(" ", "-")
             await add_voice(front, name, file)
