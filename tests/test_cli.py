@@ -100,6 +100,7 @@ def test_a_refused_file_is_one_sentence_and_a_failure(
     assert "t3_nano_v1.safetensors" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_stopped_pull_shows_its_bar_and_continues_at_the_next(
     hub: Hub, machine: Machine, tmp_path: Path
 ) -> None:

@@ -249,6 +249,7 @@ def test_doctor_says_what_would_run_and_what_is_missing(run: Run) -> None:
     assert "fledgling" in result.stdout
 
 
+@pytest.mark.slow
 def test_the_command_itself_speaks_from_a_shell(release: Path, tmp_path: Path) -> None:
     """A process of its own, in a pipe: only sound on standard output, nothing on the other."""
     environ = {**os.environ, "NIGHTINGALE_HOME": str(tmp_path)}

@@ -168,6 +168,7 @@ def test_what_was_heard_before_is_not_given_again(n_skip: int) -> None:
     assert all(len(chunk.samples) for chunk in listener.chunks)
 
 
+@pytest.mark.slow
 def test_real_requests_beside_each_other_sound_as_alone(tmp_path: Path) -> None:
     make_release(tmp_path / "release", "multilingual-hi")
     live = Plan("live", recording="remembered", grid=(4, 6, 10), n_held=6)

@@ -23,6 +23,7 @@ N_PARAMETERS: dict[Decoder, int] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", ["standard", "meanflow"])
 def test_full_size_flows_have_the_released_number_of_parameters(decoder: Decoder) -> None:
     with torch.device("meta"):

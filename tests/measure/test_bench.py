@@ -37,12 +37,14 @@ def result(engine: Nightingale) -> bench.Result:
     return bench.bench(engine, n_trials=3, seconds=SECONDS)
 
 
+@pytest.mark.slow
 def test_the_stages_add_up_to_what_the_caller_waits(result: bench.Result) -> None:
     for trial in result.trials:
         assert trial.timings.total_ms == pytest.approx(trial.wall_ms, rel=0.02, abs=2)
         assert trial.first_token_ms + trial.step_ms < trial.timings.tokens_ms + 2
 
 
+@pytest.mark.slow
 def test_a_trial_says_what_was_spoken(result: bench.Result) -> None:
     for trial in result.trials:
         assert trial.n_tokens == 20
@@ -53,6 +55,7 @@ def test_a_trial_says_what_was_spoken(result: bench.Result) -> None:
         assert trial.n_gaps == 0  # it all comes at once
 
 
+@pytest.mark.slow
 def test_every_stage_has_a_limit_that_it_does_not_beat(result: bench.Result) -> None:
     for stage in bench.STAGES:
         assert result.limits_ms[stage] > 0
@@ -155,6 +158,7 @@ def test_results_are_kept_and_found_by_subject_and_machine(tmp_path: Path) -> No
     assert found["number"] == 2
 
 
+@pytest.mark.slow
 def test_bars_are_drawn(result: bench.Result, tmp_path: Path) -> None:
     draw(result, tmp_path / "bars.png")
     assert (tmp_path / "bars.png").read_bytes().startswith(b"\x89PNG")

@@ -131,6 +131,7 @@ def test_spectra_a_gain_apart_are_its_decibels_apart() -> None:
     assert spectral_distance_db(noise, 0.5 * noise) == pytest.approx(6.02, abs=0.1)
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_column_for_each_plan(release: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(
         app,

@@ -14,6 +14,7 @@ def hums_and_noise() -> tuple[Tensor, Tensor]:
     return hums, 0.1 * torch.randn(2, 6000, generator=torch.Generator().manual_seed(0))
 
 
+@pytest.mark.slow
 def test_it_learns_to_tell_hums_from_noise() -> None:
     torch.manual_seed(0)
     critic, (hums, noise) = Critic(), hums_and_noise()
