@@ -24,6 +24,7 @@ ELSEWHERE = (
     "pull multilingual",
     "--language de",
     "my-language-model",
+    "--file book.txt",
     "quantize multilingual",
     "--random-weights multilingual",
     "nightingale serve",
