@@ -294,6 +294,7 @@ def test_a_package_without_its_model_says_so(
         Nightingale.load("fledgling", home=tmp_path)
 
 
+@pytest.mark.slow
 def test_a_voices_gain_scales_its_samples_in_every_plan(releases: Path, home: Path) -> None:
     for plan in ("reference", "live"):
         engine = load(releases, "english", home, plan=plan, watermark=False)
@@ -302,7 +303,9 @@ def test_a_voices_gain_scales_its_samples_in_every_plan(releases: Path, home: Pa
             engine.say(TEXT, replace(own, gain_db=gain_db), max_tokens=10).samples
             for gain_db in (0.0, 6.0)
         )
-        assert np.array_equal(louder, plain * np.float32(10 ** (6 / 20)))
+        # What is trimmed of a live start depends on what can be heard: so from the end on.
+        n = min(len(plain), len(louder)) - 960
+        assert np.allclose(louder[-n:], plain[-n:] * 10 ** (6 / 20), rtol=1e-5, atol=1e-7)
         assert np.array_equal(plain, engine.say(TEXT, max_tokens=10).samples)
 
 

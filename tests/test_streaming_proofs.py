@@ -18,20 +18,20 @@ pytestmark = pytest.mark.timeout(900)
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Nightingale:
     home = tmp_path_factory.mktemp("home")
-    return Nightingale.load("fledgling", home=home, device="cpu", plan="live")
+    return Nightingale.load("fledgling", home=home, device="cpu", plan="live", decoder="meanflow")
 
 
 @pytest.mark.slow
 def test_a_request_has_one_sound_for_any_listener(engine: Nightingale) -> None:
     said = texts.read("short", 2)
-    found = identity.identity(engine, said, n_runs=48)
+    found = identity.identity(engine, said, n_runs=16)
     assert {text: len(sounds) for text, sounds in found.items()} == dict.fromkeys(said, 1)
     assert len({sound for sounds in found.values() for sound in sounds}) == len(said)
 
 
 @pytest.mark.slow
 def test_seams_are_like_other_places_and_faults_are_not(engine: Nightingale) -> None:
-    said = texts.read("held_out", 10)
+    said = texts.read("held_out", 6)
     assert min(seams.examine(engine, said).p_values().values()) > 0.001
     for fault in ("sample", "frame", "noise"):
         assert min(seams.examine(engine, said, fault).p_values().values()) < 0.001, fault

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import nightingale
 from nightingale.pipeline import Nightingale
-from tests.server.running import Server, serving
+from tests.server.running import Server, quick_decoder, serving
 from tests.tiny_release import make_release
 
 BUNDLED = Path(nightingale.__file__).parent / "fledgling"
@@ -47,7 +47,8 @@ Solo = Callable[..., NDArray[np.float32]]
 def solo(subject: Subject, tmp_path_factory: pytest.TempPathFactory) -> Solo:
     """The same request, alone and in this process."""
     home = tmp_path_factory.mktemp("solo")
-    model = Nightingale.load(subject.folder, home=home, plan="live")
+    decoder = quick_decoder(subject.folder)
+    model = Nightingale.load(subject.folder, home=home, plan="live", decoder=decoder)
 
     def speak(text: Any, voice: Any = None, **options: Any) -> NDArray[np.float32]:
         chunks = model.stream(text, voice, **{**subject.options, **options})

@@ -23,6 +23,7 @@ from nightingale.server.supervisor import Recipe, Supervisor
 from nightingale.server.utterance import AHEAD, Ask, Utterance
 from nightingale.text.split import CUT
 from tests.server.conftest import Solo, Subject
+from tests.server.running import quick_decoder
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +51,13 @@ async def sound(utterance: Utterance) -> Samples:
 
 @asynccontextmanager
 async def running(subject: Subject, folder: Path, limits: Limits) -> AsyncIterator[Running]:
-    recipe = Recipe(folder, str(subject.folder), threads=1, max_requests=2 * limits.n_speaking)
+    recipe = Recipe(
+        folder,
+        str(subject.folder),
+        decoder=quick_decoder(subject.folder),
+        threads=1,
+        max_requests=2 * limits.n_speaking,
+    )
     dispatcher = Dispatcher(Supervisor(recipe, folder), limits)
     await dispatcher.start()
     try:

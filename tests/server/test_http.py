@@ -28,7 +28,7 @@ from tests.server.running import Server, serving
 pytestmark = pytest.mark.slow
 
 TEXT = "The quick brown fox jumps over the lazy dog."
-LONG = " ".join([TEXT] * 30)
+LONG = " ".join([TEXT] * 12)
 
 
 def test_the_bytes_are_those_of_the_engine_in_every_format(server: Server, solo: Solo) -> None:

@@ -21,7 +21,6 @@ from nightingale.voice import level
 from tests.audio.corpus import buzz
 
 VOICES = sorted((Path(__file__).parents[1] / "quality/voices").glob("*_cloned.ogg"))
-GAINS_DB = (-12, 0, 6)
 SENTENCES = (
     "I've turned off the kitchen lights and set the thermostat to twenty one degrees.",
     "A small boat moved slowly along the quiet river under a bright moon.",
@@ -79,16 +78,24 @@ def test_no_gain_leaves_every_bit() -> None:
     assert level.amplified(wave, 6.0).dtype == np.float32
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_voices_of_loud_and_quiet_recordings_are_equally_loud(tmp_path: Path) -> None:
-    """Fledgling speaks with its own voice and with clones of recordings at three levels."""
-    engine = Nightingale.load("fledgling", home=tmp_path, watermark=False)
+@pytest.mark.parametrize(
+    ("n_voices", "gains_db", "decoder"),
+    [
+        pytest.param(2, (-12, 6), "meanflow", marks=pytest.mark.slow),
+        pytest.param(4, (-12, 0, 6), "standard", marks=pytest.mark.fullsize),
+    ],
+)
+def test_voices_of_loud_and_quiet_recordings_are_equally_loud(
+    tmp_path: Path, n_voices: int, gains_db: tuple[int, ...], decoder: str
+) -> None:
+    """Fledgling speaks with its own voice and with clones of recordings at several levels."""
+    engine = Nightingale.load("fledgling", home=tmp_path, watermark=False, decoder=decoder)
     made: dict[str, Voice] = {"own": engine.parts.voice}
     rows = []
-    for file in VOICES:
+    for file in VOICES[:n_voices]:
         wave = read(file, 24_000)
-        for gain_db in GAINS_DB:
+        for gain_db in gains_db:
             voice, report = engine.clone(wav_bytes(level.amplified(wave, gain_db)))
             assert report.level is not None
             made[f"{file.stem} {gain_db:+d} dB"] = voice

@@ -80,11 +80,8 @@ def routes(front: Front) -> APIRouter:
         force: Annotated[bool, Form()] = False,
         keep_loudness: Annotated[bool, Form()] = False,
     ) -> dict[str, Any]:
-        """Clone a voice from a recording. Only clone voices with permission.
-
-        `force` accepts a recording that is too short or does not sound like speech;
-        `keep_loudness` keeps its level, where voices are otherwise as loud as the model's own.
-        """
+        """Clone a voice, with permission. `force` accepts a recording that is too short or no
+        speech; `keep_loudness` leaves its level as it is."""
         options = {"force": force, "keep_loudness": keep_loudness}
         return await add_voice(front, voice_name, voice_file, language, consent, **options)
 
