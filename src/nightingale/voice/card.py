@@ -44,7 +44,7 @@ def read_card(file: Path) -> Card:
 
 
 def is_voice_file(file: Path) -> bool:
-    """Told by the content; what cannot be opened is none."""
+    """By its content; a file that cannot be opened is not one."""
     try:
         return KEY in _metadata(_beginning(file))
     except (VoiceError, ValueError, RecursionError):
