@@ -31,7 +31,7 @@ def test_a_request_has_one_sound_for_any_listener(engine: Nightingale) -> None:
 
 @pytest.mark.slow
 def test_seams_are_like_other_places_and_faults_are_not(engine: Nightingale) -> None:
-    said = texts.read("held_out", 6)
+    said = texts.read("held_out", 12)
     assert min(seams.examine(engine, said).p_values().values()) > 0.001
     for fault in ("sample", "frame", "noise"):
         assert min(seams.examine(engine, said, fault).p_values().values()) < 0.001, fault

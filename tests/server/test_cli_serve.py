@@ -24,7 +24,7 @@ from nightingale.cli import app
 from nightingale.cli.serve import _seconds
 from nightingale.errors import OptionError
 from tests.server.conftest import Solo, Subject
-from tests.server.running import Server, free_port
+from tests.server.running import Server, free_port, quick_decoder
 
 TEXT = "The quick brown fox jumps over the lazy dog."
 HEAD = b"POST /v1/audio/speech HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n"
@@ -168,6 +168,8 @@ def test_from_the_first_connection_to_sigterm_for_the_whole_group(
     }
     terminal = Terminal()
     command = [sys.executable, "-m", "nightingale", "serve", "--model", str(subject.folder)]
+    if decoder := quick_decoder(subject.folder):
+        command += ["--decoder", decoder]
     process = subprocess.Popen(
         command, env={**os.environ, **environ}, stderr=terminal.theirs, start_new_session=True
     )

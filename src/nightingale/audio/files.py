@@ -1,8 +1,8 @@
 """Recordings in: bytes of unknown origin become one bounded, finite mono wave.
 
 The only door for soundfile. Decoding a stranger's file is the riskiest thing that we do, so the
-kind is recognised by the first bytes: five kinds are read by libsndfile, some more by FFmpeg in another
-process (`decode`), and nothing else. Everything is read in blocks, and what a header claims is
+first bytes decide: five kinds are read by libsndfile, some more by FFmpeg in another process
+(`decode`), and nothing else. Everything is read in blocks, and what a header claims is
 neither believed nor allocated. Knows nothing of voices or models.
 """
 

@@ -55,14 +55,13 @@ class _Job:
         self.request, self.text, self.output, self.console = request, text, output, console
         self.journal: Journal | None = None
         self.elapsed_s = 0.0
+        self.n_kept = 0  # samples of an earlier run
         self.unspoken: list[str] = []
 
     def run(self) -> None:
         asked = fingerprint(self.request, self.text)
         self.journal = _open(self.output, asked, self.request.is_resumed)
-        if self.journal and isinstance(self.text, str) and not self.journal.kept.is_ended:
-            self.journal.cut_to_part()
-        n_kept = self.journal.kept.n_samples if self.journal else 0
+        self.n_kept = self.journal.kept.n_samples if self.journal else 0
         if self.journal is None or not self.journal.kept.is_ended:
             self._speak(asked)
         assert self.journal is not None
@@ -70,7 +69,7 @@ class _Job:
         write(self.output, self.journal.samples(), target.format, target.rate_hz)
         warn(self.journal.kept.is_complete, self.unspoken, self.console)
         if not self.request.is_quiet:
-            self.console.print(self._summary(n_kept, self.journal.kept.n_samples))
+            self.console.print(self._summary(self.n_kept, self.journal.kept.n_samples))
         if target.is_played:
             self._play()
         self.journal.delete()
@@ -98,6 +97,9 @@ class _Job:
         if self.journal is None:
             self.journal = Journal.create(place(self.output), asked)
         _check(self.journal, asked)
+        if isinstance(self.text, str):
+            self.journal.cut_to_part()
+            self.n_kept = self.journal.kept.n_samples
         started = time.perf_counter()
         with self.request.speaking(self.text, self.console) as progress:
             speech, chunks = resume_stream(
