@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-# OpenMP's threads spin for up to 15 ms before they sleep, which starves them all as soon as another
+# OpenMP's threads spin 300,000 times before they sleep, which starves them all as soon as another
 # process wants a core. It reads this when torch is first imported: so it is set here, before that.
 if "OMP_WAIT_POLICY" not in os.environ:
-    os.environ.setdefault("GOMP_SPINCOUNT", "4000")  # about 0.2 ms
+    os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 
 _HOMES = {
     "Audio": "nightingale.audio.clip",
