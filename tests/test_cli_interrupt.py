@@ -127,6 +127,7 @@ def test_an_interruption_before_the_first_chunk_leaves_nothing(
     assert not list(tmp_path.glob("out*"))
 
 
+@pytest.mark.slow
 def test_resume_with_nothing_kept_starts_at_the_beginning(
     run: Run, tmp_path: Path, whole: bytes
 ) -> None:

@@ -65,6 +65,7 @@ def test_say_reads_standard_input_and_writes_standard_output(run: Run, release: 
     assert piped.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [(), ("--stream",)])
 def test_say_speaks_without_unknown_characters_and_lists_them(
     run: Run, release: Path, how: tuple[str, ...]
@@ -78,6 +79,7 @@ def test_say_speaks_without_unknown_characters_and_lists_them(
     assert "Not spoken" not in plain.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["speech.flac", "speech.mp3", "speech.opus", "speech.ulaw"])
 def test_the_files_name_chooses_the_format(
     run: Run, release: Path, tmp_path: Path, name: str
@@ -158,6 +160,7 @@ def test_a_player_is_used_when_nothing_else_is_asked_for(
     assert "-o FILE" in silent.stderr
 
 
+@pytest.mark.slow
 def test_a_stream_is_what_is_said(run: Run, release: Path, tmp_path: Path) -> None:
     to_pipe = ("-o", "-", "--model", release, "--format", "pcm")
     said = run("say", TEXT, "--plan", "live", *to_pipe)
@@ -172,6 +175,7 @@ def test_a_stream_is_what_is_said(run: Run, release: Path, tmp_path: Path) -> No
     assert typed.stdout_bytes == said.stdout_bytes
 
 
+@pytest.mark.slow
 def test_a_stream_is_played_as_it_comes(
     run: Run, release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +202,7 @@ def test_a_stream_is_played_as_it_comes(
     assert (soundfile.read(f"{heard}.2")[0] == soundfile.read(heard)[0]).all()
 
 
+@pytest.mark.slow
 def test_a_voice_lives_from_add_to_remove(
     run: Run, release: Path, tmp_path: Path, recording: Path
 ) -> None:
@@ -223,6 +228,7 @@ def test_a_voice_lives_from_add_to_remove(
     assert run(*say, "--voice", "twin").stdout_bytes == cloned
 
 
+@pytest.mark.slow
 def test_a_poor_recording_is_warned_about(
     run: Run, release: Path, tmp_path: Path, recording: Path
 ) -> None:

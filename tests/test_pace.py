@@ -59,6 +59,7 @@ def gaps(chunks: Chunks, start_at: float) -> list[float]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rtf", [0.2, 0.5, 0.8, 0.9, 0.95, 0.99])
 def test_no_gap_below_real_time(rtf: float) -> None:
     """With a factor that is known, 600 schedules with jitter for each."""

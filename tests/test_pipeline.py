@@ -55,6 +55,7 @@ def load(releases: Path, name: str, home: Path, **choices: object) -> Nightingal
     return Nightingale.load(releases / name, home=home, device="cpu", **choices)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_family_speaks_and_says_how_long_it_took(
     releases: Path, home: Path, name: str
@@ -77,6 +78,7 @@ def test_every_family_speaks_and_says_how_long_it_took(
     assert all(getattr(timings, part) > 0 for part in timings.__dataclass_fields__)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "n_extra"), [("english", 0), ("multilingual-hi", -1), ("turbo", 3), ("nano", 3)]
 )
@@ -92,6 +94,7 @@ def test_sample_counts_follow_upstreams_rules(
         assert len(audio.samples) == max(1, n_codes + n_extra) * SAMPLES_PER_TOKEN
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["english", "turbo"])
 def test_unknown_characters_are_reported_and_not_spoken(
     releases: Path, home: Path, name: str
@@ -116,6 +119,7 @@ def test_an_utterance_opens_in_silence(releases: Path, home: Path) -> None:
     assert audio.samples[480:960].any()
 
 
+@pytest.mark.slow
 def test_the_same_request_gives_the_same_bytes_whatever_came_before(
     releases: Path, home: Path
 ) -> None:
@@ -141,6 +145,7 @@ def test_one_and_two_threads_of_torch_say_the_same(releases: Path, home: Path, n
     assert said[0].samples.tobytes() == said[1].samples.tobytes()
 
 
+@pytest.mark.slow
 def test_threads_that_share_a_model_get_their_own_voices(releases: Path, home: Path) -> None:
     engine = load(releases, "english", home)
     requests = [(f"Number {n} speaking.", n) for n in range(6)]
@@ -188,6 +193,7 @@ def test_a_decoder_that_is_not_what_its_name_says_is_refused_at_load(
         Nightingale.load(folder, home=home, decoder="meanflow")
 
 
+@pytest.mark.slow
 def test_what_cloning_needs_is_not_loaded_for_speaking(
     releases: Path, home: Path, tmp_path: Path
 ) -> None:
@@ -208,6 +214,7 @@ def test_what_cloning_needs_is_not_loaded_for_speaking(
         assembly.load_encoders(maimed.parts)
 
 
+@pytest.mark.slow
 def test_a_cloned_voice_speaks_and_is_its_own(releases: Path, home: Path, recording: Path) -> None:
     engine = load(releases, "english", home)
     voice, report = engine.clone(recording)
@@ -309,6 +316,7 @@ def test_a_voices_gain_scales_its_samples_in_every_plan(releases: Path, home: Pa
         assert np.array_equal(plain, engine.say(TEXT, max_tokens=10).samples)
 
 
+@pytest.mark.slow
 def test_a_recordings_loudness_is_kept_if_asked(
     releases: Path, home: Path, recording: Path
 ) -> None:

@@ -40,6 +40,7 @@ def say(
     return engine.say(TEXT, max_tokens=10).samples
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", ["balanced", "fast"])
 def test_packed_in_memory_or_found_on_disk_gives_the_same_bytes(
     release: Path, tmp_path: Path, plan: str
@@ -55,11 +56,13 @@ def test_packed_in_memory_or_found_on_disk_gives_the_same_bytes(
     assert facts["config"]["t3"]["n_layers"] == engine.parts.t3.config.n_layers
 
 
+@pytest.mark.slow
 def test_a_plan_is_heard(release: Path, tmp_path: Path) -> None:
     """With random weights packing changes what is said, so the plan was obeyed."""
     assert not np.array_equal(say(release, tmp_path, "fast"), say(release, tmp_path, "reference"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("amx")
 def test_the_flow_is_hastened_where_it_can_be(release: Path, tmp_path: Path) -> None:
     """The small one's heads are too narrow for tiles: it stays as it was. A wider one does not."""
@@ -74,6 +77,7 @@ def test_the_flow_is_hastened_where_it_can_be(release: Path, tmp_path: Path) -> 
         assert type(made.estimator) is wanted
 
 
+@pytest.mark.slow
 def test_a_remembered_recording_serves_every_request_alike(release: Path, tmp_path: Path) -> None:
     plan = Plan("own", recording="remembered")
     engine = Nightingale.load(release, home=tmp_path, device="cpu", watermark=False, plan=plan)
@@ -87,6 +91,7 @@ def test_a_remembered_recording_serves_every_request_alike(release: Path, tmp_pa
     assert not np.array_equal(rendered.say(TEXT, max_tokens=8).samples, first)
 
 
+@pytest.mark.slow
 def test_threads_leave_no_trace_in_a_packed_plan(release: Path, tmp_path: Path) -> None:
     before = torch.get_num_threads()
     try:

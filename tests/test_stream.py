@@ -119,6 +119,7 @@ def test_the_first_sound_needs_few_tokens_and_opens_once(releases: Path) -> None
     assert next(speech).samples[:480].any()
 
 
+@pytest.mark.slow
 def test_windows_sound_like_the_whole(releases: Path) -> None:
     """The first window hears less of what follows, so this is near and not exact."""
     live = load(releases, "nano", watermark=False).say(TEXT, max_tokens=N_TOKENS)
@@ -130,6 +131,7 @@ def test_windows_sound_like_the_whole(releases: Path) -> None:
     assert np.abs(live.samples).mean() == pytest.approx(loud, rel=0.5)
 
 
+@pytest.mark.slow
 def test_streams_by_turns_are_as_alone(engine: Nightingale) -> None:
     alone = [heard(engine.stream(TEXT, max_tokens=N_TOKENS, seed=seed)) for seed in (1, 2)]
     streams = [engine.stream(TEXT, max_tokens=N_TOKENS, seed=seed) for seed in (1, 2)]
@@ -152,6 +154,7 @@ def test_a_step_is_a_token_or_a_window(releases: Path) -> None:
     assert speech.step() is not None
 
 
+@pytest.mark.slow
 def test_streams_of_several_threads_are_as_alone(engine: Nightingale) -> None:
     alone = {seed: heard(engine.stream(TEXT, max_tokens=15, seed=seed)) for seed in range(4)}
     together: dict[int, NDArray[np.float32]] = {}
@@ -196,6 +199,7 @@ def test_a_cancel_from_within_stops_after_that_step(engine: Nightingale) -> None
     assert made[-1] == 17
 
 
+@pytest.mark.slow
 def test_text_may_come_in_pieces(engine: Nightingale) -> None:
     text = "It is late, so let us go home now. Good night."
     once = heard(engine.stream(iter(text.partition("us")), max_tokens=20))
@@ -223,6 +227,7 @@ def test_a_long_text_is_spoken_part_by_part(engine: Nightingale) -> None:
 TWO = "It is late, so let us go home now.\n\nGood night to all of you."
 
 
+@pytest.mark.slow
 def test_an_utterance_goes_on_from_a_checkpoint_to_the_bit(engine: Nightingale) -> None:
     whole, first = engine.stream(TWO, max_tokens=20), engine.stream(TWO, max_tokens=20)
     samples, begun = heard(whole), []
@@ -239,6 +244,7 @@ def test_an_utterance_goes_on_from_a_checkpoint_to_the_bit(engine: Nightingale) 
     assert len(made) == 20  # of the second part alone
 
 
+@pytest.mark.slow
 def test_pauses_are_options_of_the_request(engine: Nightingale) -> None:
     usual, longer = (
         engine.say(TWO, max_tokens=20, paragraph_pause_ms=ms).samples for ms in (800, 1100)
@@ -248,6 +254,7 @@ def test_pauses_are_options_of_the_request(engine: Nightingale) -> None:
         engine.stream(TWO, paragraph_pause_ms=-1)
 
 
+@pytest.mark.slow
 def test_the_start_of_a_live_plan_is_trimmed_and_words_follow_it(releases: Path) -> None:
     """By as much as the sound is shorter, words are earlier."""
     trimming = replace(LIVE, trims_silence=True)
@@ -264,6 +271,7 @@ def test_the_start_of_a_live_plan_is_trimmed_and_words_follow_it(releases: Path)
         assert after.end_s == pytest.approx(max(0.0, before.end_s - n_cut / 24_000), abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", ["reference", "live"])
 def test_an_utterance_opens_and_closes_in_silence(releases: Path, plan: str) -> None:
     chosen = PLANS["reference"] if plan == "reference" else LIVE
@@ -274,6 +282,7 @@ def test_an_utterance_opens_and_closes_in_silence(releases: Path, plan: str) -> 
         assert np.abs(samples[-960:-480]).max() > 1e-3  # or there was nothing to fade
 
 
+@pytest.mark.slow
 def test_what_was_not_said_is_tried_again_and_then_reported(
     engine: Nightingale, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,6 +129,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_file_is_refused(name: str) -> None:
     data, reason = HOSTILE[name]

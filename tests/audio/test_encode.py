@@ -105,6 +105,7 @@ def expected(rate_hz: int) -> Wave:
     return soxr.resample(tone(), 24_000, rate_hz)  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("format_", "rate_hz", "least_db"), CASES)
 def test_a_file_has_its_rate_its_length_and_its_sound(
     tmp_path: Path, format_: str, rate_hz: int, least_db: float
@@ -140,6 +141,7 @@ def test_sox_hears_the_same_as_ffmpeg_also_from_a_pipe(format_: str) -> None:
         assert np.abs(sox - ffmpeg).max() < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate_hz", [None, 48_000])
 @pytest.mark.parametrize("format_", FORMATS)
 def test_how_the_sound_is_cut_does_not_change_a_byte(format_: str, rate_hz: int | None) -> None:
@@ -322,6 +324,7 @@ def test_sound_goes_out_early(format_: str) -> None:
     assert n_taken * 10 <= FIRST_SOUND_MS[format_]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format_", FORMATS)
 def test_memory_does_not_grow_with_the_sound(format_: str) -> None:
     chunk = tone(2_400)

@@ -36,6 +36,7 @@ def check_wave(wave: Wave, limits: Limits = LIMITS) -> None:
     assert limits.min_seconds * 24_000 <= len(wave) <= limits.max_seconds * 24_000 + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CRAFTED)
 def test_a_crafted_file_is_read_or_refused_for_the_right_reason(name: str) -> None:
     data, reason = CRAFTED[name]
@@ -78,6 +79,7 @@ def test_what_a_header_claims_is_not_allocated(name: str) -> None:
     assert peak < MAX_MEGABYTES * 2**20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_blocks_give_the_samples_of_one_reading(kind: str) -> None:
     """12 s of stereo are several blocks; a decoder that seeks between them would start anew."""

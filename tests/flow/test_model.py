@@ -117,6 +117,7 @@ def saved(decoder: Decoder, path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_released_file_loads_without_its_dead_tensors(tmp_path: Path) -> None:
     path = saved("standard", tmp_path / "s3gen.safetensors")
     with torch.device("meta"):

@@ -17,6 +17,7 @@ def said_by(flow: Flow) -> Trace:
     return trace(flow, tiny_tokens(), tiny_prompt(), frame_noise(0, 24, 18, 80))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("decoder", "faulty", "stage"),
     [

@@ -107,6 +107,7 @@ def test_tokens_are_encoded_in_windows_as_in_the_whole_with_a_mask(flow: Flow) -
     assert distance < (0.03 if isinstance(flow.encoder, FastEncoder) else 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", DECODERS)
 def test_a_rendered_recording_is_heard_and_suits_every_request(decoder: Decoder) -> None:
     flow, prompt, tokens = small_flow(decoder), tiny_prompt(n_tokens=12), tiny_tokens(n_tokens=9)
@@ -127,6 +128,7 @@ def test_a_recording_of_an_odd_length_is_rendered() -> None:
     assert mel.shape == (80, 18)
 
 
+@pytest.mark.slow
 def test_an_utterance_in_windows_can_be_gone_on_from_anywhere(flow: Flow) -> None:
     """Twice from the same place gives the same; what is out of sight is let go."""
     prompt, tokens = tiny_prompt(n_tokens=12), tiny_tokens(n_tokens=40)

@@ -40,6 +40,7 @@ def verifier(reference: Nightingale) -> Verifier:
     return Verifier(reference, TEXTS, max_tokens=12)
 
 
+@pytest.mark.slow
 def test_the_reference_differs_in_nothing_from_itself(
     verifier: Verifier, reference: Nightingale
 ) -> None:
@@ -78,6 +79,7 @@ def rough_sound(parts: Parts) -> Parts:
     return replace(parts, vocoder=vocoder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plant", "figure", "least"),
     [
@@ -101,6 +103,7 @@ def test_a_planted_fault_is_found_where_it_is(
         assert value > least if name == figure else value == 0
 
 
+@pytest.mark.slow
 def test_one_that_stops_early_and_one_that_says_something_else_are_found(
     verifier: Verifier, reference: Nightingale
 ) -> None:

@@ -38,6 +38,7 @@ def test_linear_is_the_same_to_the_bit(shape: tuple[int, int], n_positions: int)
     assert (one - exact).abs().max() < 2e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_inputs", [80, 256, 320, 512, 700])
 @pytest.mark.parametrize("length", [10, 45, 197, 1600])
 @pytest.mark.parametrize("kernel", [1, 3, 4, 5, 7, 11])

@@ -205,6 +205,7 @@ def test_render_is_the_last_step_behind_the_prompt(decoder: Decoder) -> None:
     assert torch.equal(flow.render(tiny_tokens(), tiny_prompt(odd=True), seed=5), last[25:].T)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", DECODERS)
 def test_single_precision_follows_double_precision(decoder: Decoder) -> None:
     single = tiny_flow(decoder).render(tiny_tokens(), tiny_prompt(), seed=1)

@@ -66,6 +66,7 @@ def test_cached_steps_give_the_logits_of_the_uncached_whole(family: Family, weig
         logits = utterance.next(torch.tensor(token), index)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_used_prefix_gives_the_tokens_of_a_fresh_one_to_the_bit(family: Family) -> None:
     """Earlier requests of the voice, shorter and longer ones, leave no trace in a later one."""
@@ -92,6 +93,7 @@ def test_the_wordless_row_is_read_once_a_voice() -> None:
     assert lengths == [GRID, GRID, GRID, 2 * GRID, 2 * GRID]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_interleaved_requests_say_what_each_says_alone(family: Family) -> None:
     model = tiny_t3(family)
@@ -120,6 +122,7 @@ def test_interleaved_requests_say_what_each_says_alone(family: Family) -> None:
     assert together == alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_same_request_says_the_same_and_another_seed_something_else(family: Family) -> None:
     model = tiny_t3(family)

@@ -110,6 +110,7 @@ def test_a_source_in_pieces_is_the_whole_source_to_the_bit(
     assert state.frame == end.frame == 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "last"), [(0, 5), (3, 9), (20, 21), (50, 60), (0, 60)])
 @pytest.mark.parametrize(
     ("dtype", "context", "bound"),

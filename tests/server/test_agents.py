@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -10,6 +11,14 @@ import pytest
 from nightingale.audio.encode import encode
 from tests.server.conftest import Solo, Subject
 from tests.server.running import Server
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        find_spec("livekit") is None or find_spec("pipecat") is None,
+        reason="scripts/agents installs LiveKit and Pipecat",
+    ),
+]
 
 TEXT = "The quick brown fox jumps over the lazy dog."
 

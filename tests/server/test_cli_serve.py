@@ -43,6 +43,7 @@ def taken() -> Iterator[str]:
         yield str(listener.getsockname()[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["fastapi", "uvicorn", "prometheus_client", "wyoming"])
 def test_a_missing_package_is_named_with_the_command_that_brings_it(
     package: str, tmp_path: Path

@@ -147,6 +147,7 @@ def run(t3: T3, n_threads: int = 1, tokens: tuple[int, ...] = (5, 900, 17)) -> l
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize(("bits", "most"), [(8, 0.05), (4, 0.25)])
 @pytest.mark.parametrize("family", FAMILIES)
@@ -181,6 +182,7 @@ def test_read_at_once_or_bit_by_bit_is_the_same_to_the_bit(family: Family) -> No
     assert torch.equal(whole, stack(x))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("family", FAMILIES)

@@ -168,6 +168,7 @@ def test_layout_marks_are_not_reported_and_pauses_of_skipped_parts_stay(
     assert "🎉" in reader.unspoken
 
 
+@pytest.mark.slow
 def test_no_more_than_a_bounded_number_is_reported(fledgling: FledglingTokenizer) -> None:
     text = "Hello " + "".join(chr(0x4E00 + n) for n in range(5000))
     assert len(parts_of(fledgling, text)[1]) == MAX_UNSPOKEN
@@ -313,6 +314,7 @@ def test_the_multilingual_model_never_sees_an_unknown_token(
 HARD = ["🎉", "a🎉", "é ", " ", "[U", "1,", "£ ", "−", "ж, ", "[", "東", "々東", "\u0301", "\n🎉\n"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(30)  # minutes if it looked back over the text for every character
 @pytest.mark.parametrize("piece", HARD)
 def test_a_long_text_takes_no_more_than_linear_work(

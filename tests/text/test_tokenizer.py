@@ -215,6 +215,7 @@ def test_a_file_with_other_ids_for_them_is_refused(token: str, files: Path, tmp_
 texts = st.text(max_size=120).filter(str.strip)
 
 
+@pytest.mark.slow
 @quiet
 @settings(deadline=None, max_examples=400)
 @given(text=texts, language=st.sampled_from([None, *LANGUAGES]))

@@ -36,6 +36,7 @@ def run(folder: Path, n_steps: int, *, of: int = 60) -> nn.Linear:
     return net
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     run(tmp_path / "whole", 60)
     run(tmp_path / "cut", 45)

@@ -130,6 +130,7 @@ def test_common_words_are_written_as_in_the_dictionary_and_others_left_out() -> 
     assert common_words(known, {"the", "Paris"}) == {"the": "the", "paris": "Paris"}
 
 
+@pytest.mark.slow
 def test_what_is_held_out_is_never_trained_on() -> None:
     subjects, verbs = ("cat", "dog", "man", "rain", "house"), ("saw", "sat on", "went and saw")
     sources = [

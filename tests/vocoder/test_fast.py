@@ -106,6 +106,7 @@ def test_it_sounds_nearly_the_same(slow: Vocoder) -> None:
     assert -80 < noise_db < -35
 
 
+@pytest.mark.slow
 def test_a_slice_with_its_context_is_the_whole(slow: Vocoder) -> None:
     """What streaming rests on: see FILTER_CONTEXT."""
     fast, mel = FastVocoder(slow), small_mel(n_frames=42)

@@ -31,6 +31,7 @@ def in_pieces(vocoder: Vocoder, mel: Tensor, sizes: list[int], n_held: int = EXA
     return pieces
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sizes", [[110], [60, 50], [16, 20, 30, 44], [1] * 110, [3, 7, 50, 49, 1], [109, 1]]
 )

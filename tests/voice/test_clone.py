@@ -29,6 +29,7 @@ def tensors_of(voice: Voice) -> list[torch.Tensor]:
     return [voice.t3.speaker, voice.t3.tokens, flow.tokens, flow.mel, flow.xvector]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "n_samples", "n_prompt", "n_tokens", "n_frames"),
     [
@@ -53,6 +54,7 @@ def test_each_reader_gets_its_piece(
     assert voice.flow.xvector.shape == (192,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "from_second", "changed"),
     [  # speaker, prompt tokens, flow tokens, mel, x-vector
@@ -76,6 +78,7 @@ def test_what_comes_later_changes_only_who_reads_that_far(
     assert [not torch.equal(one, two) for one, two in pairs] == changed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_same_bytes_make_the_same_voice_to_the_bit(family: Family) -> None:
     file = io.BytesIO()

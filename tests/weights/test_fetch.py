@@ -50,6 +50,7 @@ def test_a_second_pull_of_a_commit_asks_the_hub_nothing(hub: Hub, machine: Machi
     assert hub.requests == []
 
 
+@pytest.mark.slow
 def test_a_broken_connection_is_continued_where_it_broke(hub: Hub, machine: Machine) -> None:
     hub.cuts = [100_000, 0, 50_000]
     assert "t3" in machine.pull(BRANCH)
@@ -70,6 +71,7 @@ def test_a_file_that_lies_on_another_host_is_continued_there_without_the_token(
     assert {one.token for one in stored} == {None}
 
 
+@pytest.mark.slow
 def test_a_hub_that_sends_nothing_is_given_up_and_continued_later(
     hub: Hub, machine: Machine
 ) -> None:
@@ -82,6 +84,7 @@ def test_a_hub_that_sends_nothing_is_given_up_and_continued_later(
     assert hub.n_sent == len(T3) + len(TOKENIZER)
 
 
+@pytest.mark.slow
 def test_two_pulls_at_once_download_once(hub: Hub, machine: Machine) -> None:
     hub.stall_after = 100_000
     first = machine.start(PINNED)
@@ -96,6 +99,7 @@ def test_two_pulls_at_once_download_once(hub: Hub, machine: Machine) -> None:
     assert hub.n_sent == len(T3) + len(TOKENIZER)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["t3.safetensors", "tokenizer.json"])
 def test_tampered_content_is_refused_by_name_and_a_later_pull_recovers(
     name: str, hub: Hub, machine: Machine
@@ -109,6 +113,7 @@ def test_tampered_content_is_refused_by_name_and_a_later_pull_recovers(
     assert "t3" in machine.pull(BRANCH)
 
 
+@pytest.mark.slow
 def test_a_disk_without_links_holds_every_file_once_and_recovers_too(
     hub: Hub, machine: Machine
 ) -> None:
@@ -130,6 +135,7 @@ def test_a_hub_that_agrees_with_its_own_forgery_is_caught_by_the_catalog(
     assert "t3.safetensors" in answer["message"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "content"),
     [(BRANCH, T3[:1000]), (PINNED, spoiled(T3))],
@@ -146,6 +152,7 @@ def test_a_file_spoiled_on_disk_is_refused_by_name_and_replaced_by_a_pull(
     assert locate(model, machine.home)["t3"].read_bytes() == T3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [BRANCH, PINNED], ids=lambda model: model.name)
 def test_offline_works_with_what_is_here_and_says_so_when_it_is_not(
     model: Model, hub: Hub, machine: Machine
