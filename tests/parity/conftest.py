@@ -14,6 +14,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 
+_ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
+if "PYTEST_XDIST_WORKER" in os.environ:  # threads that spin would wait for each other's core
+    _ENVIRONMENT["OMP_NUM_THREADS"] = "1"
+
 RunUpstream = Callable[[str, dict[str, Any]], Any]
 
 
@@ -37,7 +41,7 @@ def run_upstream(tmp_path_factory: pytest.TempPathFactory) -> RunUpstream:
             capture_output=True,
             text=True,
             check=False,
-            env={**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"},
+            env={**os.environ, **_ENVIRONMENT},
         )
         if done.returncode:
             pytest.fail(f"{script} failed in the upstream environment:\n{done.stderr[-4000:]}")

@@ -25,6 +25,8 @@ OWN_VOICE = "heart"
 CLONED = ("am_michael", "bf_emma", "af_sarah")
 N_SENTENCES, N_SHORT, N_CLONED = 30, 20, 6  # the last of each voice
 
+SENTENCES = pytest.mark.xdist_group("sentences")  # they judge the same clips: in one process
+
 Said = Callable[[str], Report]
 
 
@@ -84,10 +86,12 @@ def said(
     return report
 
 
+@SENTENCES
 def test_its_words_are_understood(said: Said) -> None:
     assert said("standard").words.value <= 0.18, said("standard").worst(5)
 
 
+@SENTENCES
 def test_two_steps_are_nearly_as_clear_as_ten(said: Said) -> None:
     assert said("meanflow").words.value <= said("standard").words.value + 0.04
     assert said("meanflow").words.value <= 0.2, said("meanflow").worst(5)
@@ -101,16 +105,19 @@ def test_paragraphs_are_understood(said: Said) -> None:
     assert said("paragraphs").words.value < 0.25  # as one piece it was 0.7
 
 
+@SENTENCES
 def test_it_sounds_better_than_a_formant_synthesizer(said: Said) -> None:
     sound = said("standard").sound
     assert sound is not None
     assert sound.value > 2.5
 
 
+@SENTENCES
 def test_it_speaks_at_a_usual_pace(said: Said) -> None:
     assert 10 <= said("standard").pace.value <= 18
 
 
+@SENTENCES
 def test_it_sounds_like_itself(said: Said) -> None:
     right = said("standard").right_voice
     assert right is not None

@@ -14,7 +14,7 @@ from nightingale.measure.speakers import centroid, similarity
 from tests.quality import faults
 from tests.quality.conftest import Speech
 
-pytestmark = pytest.mark.quality
+pytestmark = [pytest.mark.quality, pytest.mark.xdist_group("judge")]
 
 Verdict = Callable[[str], Report]
 
