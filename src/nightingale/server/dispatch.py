@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -19,9 +18,10 @@ import numpy as np
 
 from nightingale import errors
 from nightingale.core import PLANS, Plan, Word
-from nightingale.errors import BusyError, NightingaleError, WorkerError
+from nightingale.errors import NightingaleError, WorkerError
 from nightingale.pace import Prebuffer, RecentFactor, window_seconds
 from nightingale.server import wire
+from nightingale.server.admission import Admission
 from nightingale.server.supervisor import Supervisor
 from nightingale.server.utterance import Ask, Outcome, Samples, Utterance
 from nightingale.server.wire import Message
@@ -58,17 +58,15 @@ class Dispatcher:
 
     def __init__(self, supervisor: Supervisor, limits: Limits) -> None:
         self.supervisor, self.limits = supervisor, limits
+        self.admission = Admission(limits.n_speaking, limits.n_waiting)
         self.hello: Message = {}  # what the worker said about itself
         self.worker_bytes = 0
-        self.n_rejected = self.n_resumed = 0
+        self.n_resumed = 0
         self.heard_at = self.failed_at = 0.0  # when the last sound came, and the last failure
         self.is_draining = False
         self._numbers = count(1)
         self._open: dict[int, Utterance] = {}
         self._clones: dict[int, asyncio.Future[Cloned]] = {}
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._n_speaking = 0
-        self._seconds = 2.0  # that a request takes, of late
         self._factor = RecentFactor()
         self._writer: asyncio.StreamWriter | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -84,6 +82,7 @@ class Dispatcher:
     def drain(self) -> None:
         """No new requests and no new worker from now on; may be called by a signal handler."""
         self.is_draining = self.supervisor.is_stopping = True
+        self.admission.close()
 
     async def stop(self, drain_s: float = 30.0) -> None:
         """No new requests; those that speak may end; then the worker goes."""
@@ -102,15 +101,19 @@ class Dispatcher:
 
     @property
     def n_open(self) -> int:
-        return self._n_speaking + len(self._waiting)
+        return self.n_speaking + self.n_waiting
 
     @property
     def n_speaking(self) -> int:
-        return self._n_speaking
+        return self.admission.n_running
 
     @property
     def n_waiting(self) -> int:
-        return len(self._waiting)
+        return self.admission.n_queued
+
+    @property
+    def n_rejected(self) -> int:
+        return self.admission.n_rejected
 
     @property
     def n_producing(self) -> int:
@@ -130,7 +133,7 @@ class Dispatcher:
     async def speak(self, asked: Ask | Utterance) -> AsyncIterator[Utterance]:
         """An utterance, when it is its turn; refused at once if too many wait already."""
         utterance = self.utter(asked) if isinstance(asked, Ask) else asked
-        await self._enter()
+        await self.admission.enter()
         begun = time.monotonic()
         self._open[utterance.number] = utterance
         try:
@@ -141,13 +144,14 @@ class Dispatcher:
                 self._send({"kind": "cancel", "id": utterance.number})
             del self._open[utterance.number]
             self.n_resumed += utterance.n_resumed
-            self._leave(time.monotonic() - begun)
+            self._used_at = time.monotonic()
+            self.admission.leave(self._used_at - begun)
 
     async def clone(
         self, recording: bytes, language: str | None, consent: str | None, **options: bool
     ) -> Cloned:
         """A voice from a recording. Asked once: if the worker dies over it, that is an error."""
-        await self._enter()
+        await self.admission.enter()
         number, begun = next(self._numbers), time.monotonic()
         self._clones[number] = asyncio.get_running_loop().create_future()
         try:
@@ -157,47 +161,8 @@ class Dispatcher:
             return await self._clones[number]
         finally:
             del self._clones[number]
-            self._leave(time.monotonic() - begun)
-
-    # Who may speak.
-
-    async def _enter(self) -> None:
-        limits = self.limits
-        if self.is_draining:
-            raise BusyError("the server is shutting down", retry_after_s=5.0)
-        if self._n_speaking < limits.n_speaking:
-            self._n_speaking += 1
-            return
-        if len(self._waiting) >= limits.n_waiting:
-            self.n_rejected += 1
-            raise BusyError(
-                f"the server is busy: {self._n_speaking} requests in progress, "
-                f"{len(self._waiting)} in the queue; try again soon",
-                retry_after_s=self._seconds * (len(self._waiting) + 1) / limits.n_speaking,
-            )
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._pass_on()  # it was its turn just now
-            else:
-                self._waiting.remove(turn)
-            raise
-
-    def _leave(self, seconds: float) -> None:
-        self._seconds += (seconds - self._seconds) / 8
-        self._used_at = time.monotonic()
-        self._pass_on()
-
-    def _pass_on(self) -> None:
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)  # the place is handed on, not freed
-                return
-        self._n_speaking -= 1
+            self._used_at = time.monotonic()
+            self.admission.leave(self._used_at - begun)
 
     # The way to the worker.
 
