@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nightingale.errors import BusyError, OptionError
+from nightingale.server.bucket import TokenBucket
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MINUTE_S = 60.0
@@ -31,7 +31,11 @@ class Key:
     max_streams: int | None = None  # at once
     max_characters: int | None = None  # a minute
     _n_streams: int = field(default=0, init=False)
-    _spent: list[tuple[float, int]] = field(default_factory=list, init=False)
+    _bucket: TokenBucket | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if self.max_characters is not None:
+            self._bucket = TokenBucket(self.max_characters, self.max_characters / _MINUTE_S)
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -44,19 +48,30 @@ class Key:
         finally:
             self._n_streams -= 1
 
-    def spend(self, n_characters: int) -> None:
-        """Counted for a minute; refused if it is too much."""
-        if self.max_characters is None:
-            return
-        now = time.monotonic()
-        self._spent = [spent for spent in self._spent if now - spent[0] < _MINUTE_S]
-        n_spent = sum(n for _, n in self._spent)
-        if n_spent + n_characters > self.max_characters:
-            wait_s = self._spent[0][0] + _MINUTE_S - now if self._spent else _MINUTE_S
-            raise QuotaError(
-                f"this API key allows {self.max_characters} characters per minute", wait_s
-            )
-        self._spent.append((now, n_characters))
+    def spend(self, n_characters: int) -> int:
+        """Characters that were counted, at least 1; refused if there are too many in a minute."""
+        n_counted = max(1, n_characters)
+        if self._bucket is not None and (wait_s := self._bucket.take(n_counted)):
+            n_most = self.max_characters
+            advice = "; split the text" if n_counted > self._bucket.capacity else ""
+            raise QuotaError(f"this API key allows {n_most} characters per minute{advice}", wait_s)
+        return n_counted
+
+    def refund(self, n_characters: int) -> None:
+        """What was spent on a request that was then refused."""
+        if self._bucket is not None:
+            self._bucket.give_back(n_characters)
+
+    @contextmanager
+    def quota(self, n_characters: int) -> Iterator[None]:
+        """A request within both limits; if the server is too busy for it, nothing was spent."""
+        n_spent = self.spend(n_characters)
+        try:
+            with self.turn():
+                yield
+        except BusyError:
+            self.refund(n_spent)
+            raise
 
 
 ANYBODY = Key("anybody", "")  # where no key is asked for
@@ -102,6 +117,9 @@ def _parse(file: Path) -> Iterator[Key]:
                 f"{file}: [{name}] needs sha256 = the SHA-256 of the key in hexadecimal, and may "
                 "have max_streams and max_characters (per minute)"
             )
+        for limit in sorted(known - {"sha256"}):
+            if limit in table and (type(table[limit]) is not int or table[limit] < 1):
+                raise OptionError(f"{file}: [{name}] {limit} must be an integer of 1 or more")
         yield Key(name, **table)
     if not tables:
         raise OptionError(

@@ -75,8 +75,7 @@ class Reply(Response):
 
     async def _speak(self, send: Send) -> None:
         front, order = self._front, self._order
-        order.key.spend(order.n_characters)
-        with order.key.turn():
+        with order.key.quota(order.n_characters):
             async with front.dispatcher.speak(order.ask) as utterance:
                 self._utterance = utterance
                 if order.is_streamed:

@@ -27,7 +27,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from nightingale.audio.encode import Encoder
 from nightingale.core import SAMPLES_PER_SECOND, Word
-from nightingale.errors import NightingaleError
+from nightingale.errors import BusyError, NightingaleError
 from nightingale.server.faults import Fault
 from nightingale.server.front import Front, check_format, coded
 from nightingale.server.keys import Key
@@ -166,7 +166,7 @@ class Talk:
         self._utterance = front.dispatcher.utter(ask)
         self._max_wait_s = front.config.max_prebuffer_s if message.prebuffer else 0.0
         self._on_hold = self._send_held if message.progress else None
-        self._n_characters = 0
+        self._n_characters = self._n_spent = 0
         self._played_s: float | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._watch()
@@ -175,7 +175,7 @@ class Talk:
         """More of the text."""
         self._n_characters += len(text)
         self._line.front.check_length(self._n_characters)
-        self._line.key.spend(len(text))
+        self._n_spent += self._line.key.spend(len(text))
         self._watch()
         self._utterance.put(text)
 
@@ -201,6 +201,8 @@ class Talk:
         except (RuntimeError, OSError):
             pass  # nobody is there any more
         except (NightingaleError, Fault) as error:
+            if isinstance(error, BusyError):
+                line.key.refund(self._n_spent)
             fault = Fault.of(error)
             log.info("refused", extra={"status": fault.status, "code": fault.code})
             with suppress(RuntimeError, OSError):
