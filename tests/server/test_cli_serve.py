@@ -89,6 +89,8 @@ def test_how_long_an_idle_model_stays() -> None:
         ("--keys", "/nowhere/keys.toml", "No such file"),
         ("--allowed-host", "https://a.b", "without scheme"),
         ("--config", "/nowhere/serve.toml", "No such file"),
+        ("--max-connections", "0", "1"),
+        ("--max-connections-per-address", "0", "1"),
     ],
 )
 def test_a_wrong_option_is_one_line(option: str, value: str, allowed: str, taken: str) -> None:
@@ -99,6 +101,45 @@ def test_a_wrong_option_is_one_line(option: str, value: str, allowed: str, taken
     assert done.output.count("\n") == 1, done.output
     assert option.lstrip("-") in done.output
     assert allowed in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key", "words"),
+    [
+        (["--host", "0.0.0.0"], "", "--no-auth"),
+        (["--host", "192.0.2.1"], "", "NIGHTINGALE_API_KEY"),
+        (["--wyoming-host", "0.0.0.0"], "", "--no-auth"),
+        (["--no-auth"], "sesame", "one of them"),
+    ],
+)
+def test_an_address_of_a_network_needs_a_key_or_no_auth(
+    arguments: list[str], key: str, words: str, taken: str
+) -> None:
+    environ = {"NIGHTINGALE_API_KEY": key} if key else {}
+    done = CliRunner().invoke(app, ["serve", "--port", taken, *arguments], env=environ)
+    assert (done.exit_code, done.output.count("\n")) == (1, 1)
+    assert words in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [(["--host", "0.0.0.0", "--no-auth"], ""), (["--host", "0.0.0.0"], "sesame"), ([], ""),
+     (["--host", "127.0.0.9"], ""), (["--wyoming-host", "0.0.0.0", "--wyoming-port", "0"], "")],
+)  # fmt: skip
+def test_what_is_asked_for_or_has_a_key_goes_on_to_the_port(
+    arguments: list[str], key: str, taken: str
+) -> None:
+    """Which is taken on all addresses."""
+    environ = {"NIGHTINGALE_API_KEY": key} if key else {}
+    host = "127.0.0.9" if "127.0.0.9" in arguments else "127.0.0.1"
+    with socket.socket() as listener:
+        listener.bind((host, 0))
+        listener.listen()
+        port = str(listener.getsockname()[1])
+        done = CliRunner().invoke(app, ["serve", "--port", port, *arguments], env=environ)
+    assert done.exit_code == 1
+    assert f"port {port}" in done.output
+    assert "is in use" in done.output
 
 
 def test_a_port_in_use_is_one_line_before_anything_is_loaded(taken: str, tmp_path: Path) -> None:

@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from nightingale.server.keys import Keys
     from nightingale.server.run import Plans
 
-_OPEN = (
-    "Anybody who can reach {host} can use this server and clone voices: set NIGHTINGALE_API_KEY or "
-    "give --keys."
-)
+_OPEN = "Anybody who can reach {host} can use this server and clone voices (--no-auth)."
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _DECODERS = ("standard", "meanflow")
 _LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -113,6 +110,11 @@ def serve(  # noqa: PLR0913, PLR0917
         10200, min=0, max=65535, help="Port for the Wyoming protocol; 0 turns it off."
     ),
     keys: Path | None = typer.Option(None, help="TOML file with API keys; see docs/server.md."),
+    no_auth: bool = typer.Option(
+        False,
+        "--no-auth",
+        help="Listen on an address of a network without an API key: whoever reaches it may use it.",
+    ),
     origin: list[str] = typer.Option(
         [], callback=_check_origins, help="Allowed browser origin (CORS): https://a.b; repeatable."
     ),
@@ -121,6 +123,15 @@ def serve(  # noqa: PLR0913, PLR0917
         callback=_check_hosts,
         help="Allowed name in the Host header: tts.example.org, *.example.org or *; repeatable. "
         "Needed behind a reverse proxy when listening on loopback.",
+    ),
+    max_connections: int = typer.Option(
+        512, min=1, max=100_000, help="Open connections of all clients."
+    ),
+    max_connections_per_address: int | None = typer.Option(
+        None,
+        min=1,
+        help="Open connections of one client address (default: 64; no limit for loopback). Behind "
+        "a reverse proxy on another machine, as many as the proxy opens.",
     ),
     drain: int = typer.Option(
         30, min=0, help="Seconds that open streams may take to finish after SIGTERM."
@@ -150,6 +161,7 @@ def serve(  # noqa: PLR0913, PLR0917
     settings: Settings = context.obj
     keep_alive_s = _seconds(keep_alive)
     known_keys = Keys.read(keys, settings.api_key)
+    _check_auth(known_keys, no_auth, host, (wyoming_host or host) if wyoming_port else host)
     # Before anything that takes long: a port in use is known at once.
     http = listeners.listen(host, port)
     context.call_on_close(lambda: listeners.close(http))
@@ -158,6 +170,7 @@ def serve(  # noqa: PLR0913, PLR0917
     )
     _check_packages()
     from nightingale.server import log
+    from nightingale.server.connections import ConnectionLimits
     from nightingale.server.dispatch import Limits
     from nightingale.server.front import Config
     from nightingale.server.run import Plans, run
@@ -173,6 +186,7 @@ def serve(  # noqa: PLR0913, PLR0917
             allowed_hosts=tuple(allowed_host),
             stall_s=stall,
             max_prebuffer_s=max_prebuffer,
+            connections=ConnectionLimits(max_connections, max_connections_per_address),
         ),
         recipe=Recipe(
             home=settings.home,
@@ -195,6 +209,20 @@ def serve(  # noqa: PLR0913, PLR0917
     _greet(console, plans)
     log.start(log_level, log_format)
     asyncio.run(run(plans))
+
+
+def _check_auth(keys: Keys, no_auth: bool, *hosts: str) -> None:
+    """An address that others can reach needs a key, or the word that none is wanted."""
+    from nightingale.server.listeners import is_loopback
+
+    if keys and no_auth:
+        raise OptionError("--no-auth was given, but also an API key; give one of them")
+    exposed = [host for host in hosts if not is_loopback(host)]
+    if exposed and not keys and not no_auth:
+        raise OptionError(
+            f"whoever reaches {exposed[0]} could use this server and clone voices: set "
+            "NIGHTINGALE_API_KEY, give --keys, or give --no-auth if that is what you want"
+        )
 
 
 def _check_packages() -> None:

@@ -12,8 +12,10 @@ from typing import Any
 
 from nightingale.audio.encode import FORMATS, Encoder
 from nightingale.errors import OptionError, TextError
+from nightingale.server.connections import ConnectionLimits, Connections
 from nightingale.server.dispatch import Dispatcher
 from nightingale.server.keys import ANYBODY, Key, Keys
+from nightingale.server.listeners import is_loopback
 from nightingale.server.meters import Meters
 from nightingale.server.schemas import Sampling, parse_format
 from nightingale.server.utterance import Ask, Samples
@@ -32,16 +34,23 @@ class Config:
     host: str = "127.0.0.1"
     port: int = 8004
     max_characters: int = 20_000  # of one request
-    max_body: int = 32 * 2**20  # bytes; a recording is the largest thing that comes
+    max_body: int = 32 * 2**20  # bytes of an upload: a recording is the largest thing that comes
     origins: tuple[str, ...] = ()  # browser origins that are allowed, beside our own
     allowed_hosts: tuple[str, ...] = ()  # names in the Host header: a.b, *.a.b, or * for all
     max_prebuffer_s: float = 10.0  # when speech is made slower than it is played
     stall_s: float = 60.0  # who takes nothing for so long is taken to be gone
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
 
     @property
     def is_local(self) -> bool:
         """Nobody but this machine can reach it."""
-        return self.host in ("127.0.0.1", "localhost", "::1")
+        return is_loopback(self.host)
+
+    @property
+    def max_json(self) -> int:
+        """Bytes of any other body, and of a WebSocket or Wyoming message: enough for the longest
+        text, with every character escaped in 12 bytes."""
+        return max(256 * 2**10, 13 * self.max_characters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +87,10 @@ class Front:
     keys: Keys
     meters: Meters
     receipts: OrderedDict[str, dict[str, Any]] = field(default_factory=OrderedDict)
+    connections: Connections = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.connections = Connections(self.config.connections, self.config.stall_s)
 
     def ask(self, text: str, voice: str | None, sampling: Sampling) -> Ask:
         """A whole text; the seed is drawn here if it is to be a new one, for it must not change."""

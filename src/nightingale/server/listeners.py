@@ -7,6 +7,7 @@ and imports nothing that takes time.
 from __future__ import annotations
 
 import errno
+import ipaddress
 import os
 import socket
 
@@ -53,6 +54,14 @@ def url(host: str, port: int) -> str:
     """Where a browser on this machine finds it."""
     shown = "localhost" if host in ("", "0.0.0.0", "::") else host
     return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """An address or name that only this machine can reach."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _listening(family: int, address: tuple[object, ...]) -> socket.socket:

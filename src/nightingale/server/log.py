@@ -63,6 +63,7 @@ def start(level: str, format_: str = "auto") -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(TextLines() if is_text else JsonLines())
     handler.addFilter(RateLimit("nightingale.gate"))
+    handler.addFilter(RateLimit("uvicorn"))  # has a line for each request that is not HTTP
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 

@@ -22,12 +22,12 @@ from nightingale.server.dispatch import Dispatcher, Limits
 from nightingale.server.front import Config, Front
 from nightingale.server.keys import Keys
 from nightingale.server.meters import Meters
+from nightingale.server.protocol import WebSocketProtocol, http_protocol
 from nightingale.server.supervisor import Recipe, Supervisor
 from nightingale.server.voices import Voices
 
 log = logging.getLogger("nightingale.run")
 
-_MAX_MESSAGE = 2**20  # bytes of one WebSocket message
 _PING_S = 20.0
 
 
@@ -120,8 +120,11 @@ def _uvicorn(front: Front, plans: Plans) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         lifespan="off",
+        http=http_protocol(front.connections),
+        ws=WebSocketProtocol,
+        timeout_keep_alive=plans.config.connections.keep_alive_s,
         timeout_graceful_shutdown=int(plans.drain_s),
-        ws_max_size=_MAX_MESSAGE,
+        ws_max_size=plans.config.max_json,
         ws_per_message_deflate=False,
         ws_ping_interval=_PING_S,
         ws_ping_timeout=_PING_S,
