@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import socket
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from nightingale.server import log
+from nightingale.server import chatterbox, health, listing, log, page, speech
 from nightingale.server.app import make_app
+from nightingale.server.bodies import UPLOADS, ByteBudget
+from nightingale.server.connections import ConnectionLimits
 from nightingale.server.dispatch import Dispatcher, Limits
 from nightingale.server.front import Config, Front
 from nightingale.server.gate import Gate
@@ -73,14 +77,120 @@ def test_hosts_can_be_allowed_by_name_and_by_domain(tmp_path: Path) -> None:
     assert status_of(make_gate(tmp_path, allowed_hosts=("*",)), "anything.at.all") == 200
 
 
-def test_an_open_server_with_allowed_hosts_refuses_other_names(tmp_path: Path) -> None:
-    """DNS rebinding needs a name; Kubernetes' probes ask by address."""
-    anybody = make_gate(tmp_path, host="0.0.0.0")
-    assert status_of(anybody, "evil.example") == 200
-    gate = make_gate(tmp_path, host="0.0.0.0", allowed_hosts=("tts.example.org",))
-    for host in ("tts.example.org", "10.0.0.7:8004", "[fd00::7]:8004", "localhost"):
-        assert status_of(gate, host) == 200, host
-    assert status_of(gate, "evil.example") == 403
+def test_a_server_of_a_network_refuses_names_that_public_dns_can_answer_for(tmp_path: Path) -> None:
+    """DNS rebinding (Ollama's CVE-2024-28224) needs such a name; probes ask by address."""
+    own = socket.gethostname().lower()
+    for allowed in ((), ("tts.example.org",)):
+        gate = make_gate(tmp_path, host="0.0.0.0", allowed_hosts=allowed)
+        for host in ("10.0.0.7:8004", "[fd00::7]:8004", "localhost", own, f"{own}:8004", "pi.local",
+                     "nightingale:8004", "a.svc.cluster.local", "a.internal"):  # fmt: skip
+            assert status_of(gate, host) == 200, host
+        for host in ("evil.example", "localhost.evil.example", "local.evil", ""):
+            assert status_of(gate, host) == 403, host
+        assert status_of(gate, "tts.example.org") == (200 if allowed else 403)
+    named = make_gate(tmp_path, host="tts.example.net")
+    assert status_of(named, "tts.example.net:8004") == 200
+
+
+SITES = ("cross-site", "same-site")
+
+
+@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/tts-stream?text=Hello."), ("GET", "/v1/audio/voices"), ("GET", "/metrics"),
+     ("HEAD", "/"), ("DELETE", "/v1/audio/voices/anna"), ("OPTIONS", "/v1/audio/speech")],
+)  # fmt: skip
+def test_a_page_of_another_site_may_load_nothing(
+    gate: Gate, tmp_path: Path, site: str, method: str, path: str
+) -> None:
+    """<img> and <audio> send no Origin, but browsers say where the page is from."""
+    told = {"sec-fetch-site": site, "sec-fetch-mode": "no-cors"}
+    reply = ask(gate, method, path, headers=told)
+    assert reply.status_code == 403
+    assert reply.headers["cross-origin-resource-policy"] == "same-origin"
+    near = {**told, "origin": "http://localhost:3000"}  # another program of this machine
+    assert ask(gate, "GET", "/v1/models", headers=near).status_code == 200
+    gate = make_gate(tmp_path, origins=("https://a.b",))
+    assert ask(gate, headers={**told, "origin": "https://a.b"}).status_code == 200
+    assert ask(gate, headers=told).status_code == 403
+    anybody = ask(make_gate(tmp_path, origins=("*",)), headers=told)
+    assert anybody.status_code == 200
+    assert anybody.headers["cross-origin-resource-policy"] == "cross-origin"
+
+
+def test_a_link_of_another_site_may_open_the_page_and_nothing_else(gate: Gate) -> None:
+    link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+    for path, status in (("/", 200), ("/docs", 200), ("/tts-stream?text=Hello.", 403)):
+        assert ask(gate, "GET", path, headers=link).status_code == status
+    own = {"sec-fetch-site": "same-origin"}
+    assert (
+        ask(gate, headers=own).status_code
+        == ask(gate, headers={"sec-fetch-site": "none"}).status_code
+        == 200
+    )
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"origin": "http://["}, {"origin": "http://[::1"}, {"authorization": "Basic \u00e9"},
+     {"authorization": "Basic ===="}, {"authorization": "Bearer \u00ff"}, {"host": "["},
+     {"content-length": "\u00b2"}, {"x-request-id": "\u00e9" * 99}],
+)  # fmt: skip
+def test_headers_that_cannot_be_parsed_are_no_server_error(
+    tmp_path: Path, headers: dict[str, str]
+) -> None:
+    """`urlsplit` and `b64decode` raise ValueError: 500 before any key was asked for."""
+    raw = [(name, value.encode("latin-1")) for name, value in headers.items()]
+    gate = make_gate(tmp_path, key="sesame")
+    assert ask(gate, headers=raw).status_code in (401, 403)
+
+
+def test_only_uploads_may_be_large(tmp_path: Path) -> None:
+    gate = make_gate(tmp_path)
+    reply = ask(gate, "POST", "/v1/audio/speech", content=b"[" * 300_000)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (413, "too_large")
+    assert "at most 262144 bytes" in reply.json()["error"]["message"]
+    longest = {"input": "\U0001f600" * 20_000}  # 12 bytes each, when escaped
+    assert ask(gate, "POST", "/v1/audio/speech", json=longest).status_code != 413
+    for path in UPLOADS:
+        assert ask(gate, "POST", path, content=b"x" * 300_000).status_code == 400
+    assert ask(gate, "POST", path, content=b"x" * (32 * 2**20 + 1)).status_code == 413
+
+
+def test_every_route_that_takes_a_form_is_known_as_an_upload(tmp_path: Path) -> None:
+    front, forms = make_gate(tmp_path)._front, set()
+    for module in (speech, listing, chatterbox, health, page):
+        for route in module.routes(front).routes:
+            field = getattr(route, "body_field", None)
+            if field is not None and type(field.field_info).__name__ != "Body":
+                forms.add(getattr(route, "path"))  # noqa: B009
+    assert forms == UPLOADS
+
+
+def test_bodies_that_are_being_received_are_bounded_in_sum_and_per_address() -> None:
+    budget = ByteBudget(100)
+    assert budget.take("a", 50)
+    assert not budget.take("a", 1)  # half of it for one address
+    assert budget.take("b", 50)
+    assert not budget.take("c", 1)
+    budget.give_back("a", 50)
+    assert budget.take("c", 50)
+    budget.give_back("b", 50)
+    budget.give_back("c", 50)
+    assert not budget._by_address
+
+
+def test_a_body_that_never_ends_is_408_and_is_forgotten(tmp_path: Path) -> None:
+    gate = make_gate(tmp_path, connections=ConnectionLimits(body_s=0.2))
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.sleep(3600)
+
+    reply = ask(gate, "POST", "/v1/audio/speech", content=slowly())
+    assert (reply.status_code, reply.json()["error"]["code"]) == (408, "timeout")
+    assert gate._bodies._json._n_bytes == 0
 
 
 def test_a_page_of_an_allowed_host_may_ask(tmp_path: Path) -> None:
@@ -165,21 +275,21 @@ def test_refusals_are_logged_with_their_reason_and_without_keys_and_texts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "nightingale.gate")
-    gate = make_gate(tmp_path, key="sesame", max_body=1000, max_characters=20)
-    speech, headers = "/v1/audio/speech", {"x-api-key": "sesame"}
+    gate = make_gate(tmp_path, key="sesame", max_characters=20)
+    path, headers = "/v1/audio/speech", {"x-api-key": "sesame"}
     ask(gate, headers={"authorization": "Bearer secret"})
     ask(gate, headers={"host": "evil.example"})
-    ask(gate, "POST", speech, headers=headers, json={"input": "whisper " * 9})
-    ask(gate, "POST", speech, headers=headers, json={"whisper": 1})
-    ask(gate, "POST", speech, headers=headers, content=b"whisper " * 999)
+    ask(gate, "POST", path, headers=headers, json={"input": "whisper " * 9})
+    ask(gate, "POST", path, headers=headers, json={"whisper": 1})
+    ask(gate, "POST", path, headers=headers, content=b"whisper " * 40_000)
     ask(gate, "GET", "/nowhere?text=whisper", headers=headers)
     noted = [record.__dict__ for record in caplog.records]
     assert [(line["levelname"], line["status"], line["code"], line["path"]) for line in noted] == [
         ("WARNING", 401, "invalid_api_key", "/v1/models"),
         ("WARNING", 403, "host", "/v1/models"),
-        ("INFO", 400, "TextError", speech),
-        ("INFO", 400, "invalid_request", speech),
-        ("INFO", 413, "too_large", speech),
+        ("INFO", 400, "TextError", path),
+        ("INFO", 400, "invalid_request", path),
+        ("INFO", 413, "too_large", path),
         ("INFO", 404, "not_found", "/nowhere"),
     ]
     assert all(line["request"] for line in noted)

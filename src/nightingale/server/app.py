@@ -15,7 +15,13 @@ from nightingale.server.faults import Fault
 from nightingale.server.front import Front
 from nightingale.server.gate import Gate
 
-_CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+_CODES = {
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "timeout",
+    413: "too_large",
+    503: "overloaded",
+}
 
 
 def make_app(front: Front) -> Gate:

@@ -6,19 +6,19 @@ Pure ASGI, in front of HTTP and WebSocket alike: a route that is added is guarde
 from __future__ import annotations
 
 import base64
-import binascii
 import ipaddress
 import logging
 import re
+import socket
 import uuid
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from starlette.exceptions import HTTPException
-
+from nightingale.server.bodies import Bodies, too_large
+from nightingale.server.connections import network_of
 from nightingale.server.faults import Fault, reply_to
-from nightingale.server.front import Config, Front
+from nightingale.server.front import Front
 from nightingale.server.keys import ANYBODY, Key
 
 log = logging.getLogger("nightingale.gate")
@@ -30,6 +30,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LIVENESS = frozenset(("/health", "/healthz", "/health/live", "/health/ready", "/v1/health"))
 _LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
+_PAGES = frozenset(("/", "/docs"))  # which a link may open from anywhere
+_PRIVATE = (".local", ".localhost", ".internal", ".home.arpa")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _PRE_FLIGHT = {
     "access-control-allow-methods": "GET, POST, DELETE",
@@ -43,6 +45,10 @@ class Gate:
 
     def __init__(self, app: App, front: Front) -> None:
         self._app, self._front = app, front
+        config = front.config
+        limits = config.connections
+        self._bodies = Bodies(config.max_json, config.max_body, limits.body_s, limits.min_body_rate)
+        self._own_names = frozenset((config.host.lower(), *_names_of_this_machine()))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -53,14 +59,14 @@ class Gate:
         }
         given = headers.get("x-request-id", "")
         request_id = given if _ID.fullmatch(given) else uuid.uuid4().hex
-        stamp = {"x-request-id": request_id, **self._cors(headers)}
+        stamp = {"x-request-id": request_id, **self._corp, **self._cors(headers)}
         try:
             self._check_origin(scope, headers)
             if scope["type"] == "http" and scope["method"] == "OPTIONS" and "origin" in headers:
                 await reply_to(scope, receive, _stamped(send, {**stamp, **_PRE_FLIGHT}), 204)
                 return
             key = self._key(scope, headers)
-            self._check_size(headers)
+            self._check_size(scope, headers)
         except Fault as fault:
             await _refuse(scope, receive, _stamped(send, stamp), fault)
             _note_refusal(scope, request_id, fault.status, fault.code)
@@ -69,40 +75,66 @@ class Gate:
         state.update(request_id=request_id, key=key)
         _read_as_json(scope, headers)
         stamped = _stamped(send, stamp, state)
+        address = network_of((scope.get("client") or ("", 0))[0])
+        body = self._bodies.bounded(scope["path"], address, receive)
         try:
-            await self._app(scope, self._bounded(scope, receive), stamped)
+            is_http = scope["type"] == "http"
+            await self._app(scope, body.receive if is_http else receive, stamped)
         finally:
+            body.release()
             if state.get("status", 200) >= 400:
                 _note_refusal(scope, request_id, state["status"], state.get("code", ""))
 
     def _check_origin(self, scope: Scope, headers: dict[str, str]) -> None:
         """A page from elsewhere cannot ask in the name of whoever looks at it."""
         host = _name(f"//{headers.get('host', '')}")
-        if not _is_allowed_host(host, self._front.config):
+        if not self._is_allowed_host(host):
             raise Fault(
                 403,
                 "host",
                 f"the host name {host[:100]!r} is not allowed; ask for localhost, or start "
                 f"`nightingale serve` with --allowed-host {host[:100] or 'NAME'}",
             )
-        if "origin" in headers and not self._is_welcome(headers):
+        has_origin = "origin" in headers
+        if has_origin and not self._is_welcome(headers):
             raise Fault(
                 403,
                 "origin",
                 f"the browser origin {headers['origin'][:100]!r} is not allowed; "
                 "start `nightingale serve` with --origin to allow it",
             )
+        # Browsers name no origin when a page of another site loads an image or a sound from here.
+        is_foreign = headers.get("sec-fetch-site", "").lower() in ("cross-site", "same-site")
+        is_link = headers.get("sec-fetch-mode") == "navigate" and scope["path"] in _PAGES
+        if is_foreign and not has_origin and not is_link and "*" not in self._front.config.origins:
+            raise Fault(
+                403,
+                "origin",
+                "a page of another site may not send this request; start `nightingale serve` with "
+                "--origin to allow it, and set crossorigin on audio elements",
+            )
 
-        is_reading = scope.get("method", "GET") in ("GET", "HEAD", "OPTIONS")
-        is_foreign = headers.get("sec-fetch-site") in ("cross-site", "same-site")
-        if "origin" not in headers and is_foreign and not is_reading:
-            raise Fault(403, "origin", "a page of another site may not send this request")
+    def _is_allowed_host(self, host: str) -> bool:
+        """A page whose own name resolves to this server (DNS rebinding) has that name in Host."""
+        config = self._front.config
+        allowed = config.allowed_hosts
+        if host in _LOCAL or "*" in allowed or host in allowed or host in self._own_names:
+            return bool(host)
+        if any(name.startswith("*.") and host.endswith(name[1:]) for name in allowed):
+            return True
+        # Addresses need no DNS, and Kubernetes' probes ask by address.
+        return not config.is_local and (_is_address(host) or _is_private_name(host))
 
     def _is_welcome(self, headers: dict[str, str]) -> bool:
         origin, config = headers["origin"], self._front.config
-        is_same = urlsplit(origin).netloc == headers.get("host")
+        is_same = origin.partition("://")[2] == headers.get("host")
         is_near = config.is_local and _name(origin) in _LOCAL  # another program of this machine
         return is_same or is_near or origin in config.origins or "*" in config.origins
+
+    @property
+    def _corp(self) -> dict[str, str]:
+        is_open = "*" in self._front.config.origins
+        return {"cross-origin-resource-policy": "cross-origin" if is_open else "same-origin"}
 
     def _cors(self, headers: dict[str, str]) -> dict[str, str]:
         if "origin" not in headers or not self._is_welcome(headers):
@@ -124,40 +156,10 @@ class Gate:
             raise Fault(401, "invalid_api_key", "an API key is required: Authorization: Bearer KEY")
         return found
 
-    def _check_size(self, headers: dict[str, str]) -> None:
-        told = headers.get("content-length", "0")
-        if told.isdigit() and int(told) > self._front.config.max_body:
-            raise _too_large(self._front.config.max_body)
-
-    def _bounded(self, scope: Scope, receive: Receive) -> Receive:
-        """Counts what comes without having been announced."""
-        if scope["type"] != "http":
-            return receive
-        n_bytes, most = 0, self._front.config.max_body
-
-        async def counted() -> MutableMapping[str, Any]:
-            nonlocal n_bytes
-            message = await receive()
-            n_bytes += len(message.get("body", b""))
-            if n_bytes > most:  # of a kind that goes through whoever is reading the body
-                raise HTTPException(413, str(_too_large(most)))
-            return message
-
-        return counted
-
-
-def _is_allowed_host(host: str, config: Config) -> bool:
-    """A page whose own name resolves to this server (DNS rebinding) has that name in Host."""
-    allowed = config.allowed_hosts
-    if host in _LOCAL or "*" in allowed or host in allowed:
-        return True
-    if any(name.startswith("*.") and host.endswith(name[1:]) for name in allowed):
-        return True
-    if config.is_local:
-        return False
-    # Without a list every name is allowed; with one, addresses are: they need no DNS, and
-    # Kubernetes' probes ask by address.
-    return not allowed or host == config.host or _is_address(host)
+    def _check_size(self, scope: Scope, headers: dict[str, str]) -> None:
+        given, most = headers.get("content-length", "0"), self._bodies.max_bytes(scope["path"])
+        if given.isascii() and given.isdigit() and int(given) > most:
+            raise Fault(413, "too_large", too_large(most))
 
 
 def _is_address(host: str) -> bool:
@@ -168,8 +170,14 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _too_large(most: int) -> Fault:
-    return Fault(413, "too_large", f"the request body may have at most {most} bytes")
+def _is_private_name(host: str) -> bool:
+    """A name that no public DNS server can answer for: of containers, pods and home networks."""
+    return bool(host) and ("." not in host or host.endswith(_PRIVATE))
+
+
+def _names_of_this_machine() -> list[str]:
+    name = socket.gethostname().lower()
+    return [name, f"{name.partition('.')[0]}.local"]
 
 
 def _given_key(headers: dict[str, str]) -> str:
@@ -180,7 +188,7 @@ def _given_key(headers: dict[str, str]) -> str:
     if scheme.lower() == "basic":
         try:
             return base64.b64decode(value, validate=True).decode().partition(":")[2]
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:  # not base64, or not UTF-8
             return ""
     return headers.get("x-api-key", "")
 
