@@ -104,7 +104,13 @@ class Line:
             first = error.errors(include_input=False, include_url=False)[0]
             field = ".".join(str(part) for part in first["loc"])
             await self._complain(name, _invalid(field, first["msg"]))
-        except (Fault, NightingaleError) as error:
+        except (WebSocketDisconnect, OSError):
+            raise
+        except RecursionError:  # which is a RuntimeError, too, as a closed connection is
+            await self._complain(name, Fault(400, "invalid_json", "nested too deeply"))
+        except RuntimeError:
+            raise
+        except Exception as error:
             await self._complain(name, error)
 
     async def _complain(self, name: Any, error: Exception) -> None:
@@ -167,6 +173,7 @@ class Talk:
         self._max_wait_s = front.config.max_prebuffer_s if message.prebuffer else 0.0
         self._on_hold = self._send_held if message.progress else None
         self._n_characters = self._n_spent = 0
+        self._too_long: NightingaleError | None = None
         self._played_s: float | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._watch()
@@ -174,9 +181,15 @@ class Talk:
     def put(self, text: str) -> None:
         """More of the text."""
         self._n_characters += len(text)
-        self._line.front.check_length(self._n_characters)
+        try:
+            self._line.front.check_length(self._n_characters)
+        except NightingaleError as error:
+            self._too_long = error  # its end says so
+            self.cancel()
+            return
         self._n_spent += self._line.key.spend(len(text))
-        self._watch()
+        if text:
+            self._watch()
         self._utterance.put(text)
 
     def end(self) -> None:
@@ -231,6 +244,8 @@ class Talk:
             assert outcome is not None
             self._line.front.meters.note(utterance, outcome.ending)
             self._line.leave(self)  # its id is free again when its end is told
+            if self._too_long is not None:
+                raise self._too_long
             if outcome.ending == "cancelled":
                 await send({"type": "cancelled", "id": self.name, **self._reached(utterance)})
                 return

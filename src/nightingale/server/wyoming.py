@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from contextlib import closing, suppress
-from typing import cast
+from contextlib import closing
 
 import numpy as np
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
@@ -30,6 +29,7 @@ from nightingale import __version__
 from nightingale.audio.encode import Encoder
 from nightingale.core import SAMPLES_PER_SECOND
 from nightingale.errors import NightingaleError
+from nightingale.server.bucket import TokenBucket
 from nightingale.server.faults import Fault
 from nightingale.server.front import Front
 from nightingale.server.schemas import Sampling
@@ -37,70 +37,121 @@ from nightingale.server.utterance import Ask, Utterance
 
 log = logging.getLogger("nightingale.wyoming")
 
-_MAX_EVENT = 2**20  # bytes
+_MAX_TEXTS = 2  # of one connection that wait while another one is spoken
+_TEXT_IDLE_S = 60.0  # for more of a text that comes in pieces
+_IDLE_S = 600.0  # for anything, when nothing is spoken
+_EVENTS_PER_S, _MAX_BURST = 200.0, 1000.0
 _FORM = {"rate": SAMPLES_PER_SECOND, "width": 2, "channels": 1}
 _WHO = Attribution(name="Nightingale", url="")
+_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # a dead peer: 60 s
+_NOT_WYOMING = (ValueError, KeyError, TypeError, AttributeError, RecursionError, EOFError)
 
 
 async def listen(front: Front, listener: socket.socket) -> asyncio.Server:
     """On a socket that is bound already."""
+    loop = asyncio.get_running_loop()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert isinstance(reader, _Reader)
         try:
+            _keep_alive(writer.get_extra_info("socket"))
             await Caller(front, reader, writer).run()
         finally:
             writer.close()
 
+    def protocol() -> asyncio.StreamReaderProtocol:
+        reader = _Reader(front.config.max_json)
+        return asyncio.StreamReaderProtocol(reader, accept, loop=loop)
+
     host, port = listener.getsockname()[:2]
-    server = await asyncio.start_server(accept, sock=listener, limit=_MAX_EVENT)
+    server = await loop.create_server(protocol, sock=listener)
     log.info("Wyoming listens", extra={"host": host, "port": port})
     return server
 
 
-class _Bounded:
-    """A reader that does not wait for more than anybody would send; `wyoming` believes any size."""
+def _keep_alive(connection: socket.socket) -> None:
+    """A peer that lost its power says nothing more; TCP finds out."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):  # not everywhere
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
-    def __init__(self, reader: asyncio.StreamReader) -> None:
-        self._reader, self.readline = reader, reader.readline
 
-    async def readexactly(self, n_bytes: int) -> bytes:
-        if n_bytes > _MAX_EVENT:
+class _Reader(asyncio.StreamReader):
+    """Believes no size above its limit, and says that the other side is gone while nobody reads."""
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(limit=max_bytes)
+        self._max_bytes = max_bytes
+        self.gone = asyncio.Event()
+
+    async def readexactly(self, n: int) -> bytes:
+        if n > self._max_bytes:
             raise ValueError("too large")
-        return await self._reader.readexactly(n_bytes)
+        return await super().readexactly(n)
+
+    def feed_eof(self) -> None:
+        super().feed_eof()
+        self.gone.set()
+
+    def set_exception(self, exc: Exception) -> None:
+        super().set_exception(exc)
+        self.gone.set()
 
 
 class Caller:
-    """One connection; its utterances come one after the other."""
+    """One connection. One task reads, one speaks; between them are at most two texts."""
 
-    def __init__(
-        self, front: Front, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    def __init__(self, front: Front, reader: _Reader, writer: asyncio.StreamWriter) -> None:
         self._front, self._reader, self._writer = front, reader, writer
         self._writing: Utterance | None = None  # whose text is coming
         self._n_characters = 0
-        self._speaking: asyncio.Task[None] | None = None
+        self._texts: asyncio.Queue[tuple[Utterance, bool]] = asyncio.Queue(_MAX_TEXTS)
+        self._is_speaking = False
+        self._bucket = TokenBucket(_MAX_BURST, _EVENTS_PER_S)
 
     async def run(self) -> None:
         """Until it hangs up; nothing is computed for who is gone."""
+        fault = self._front.connections.add(self._writer.transport)
+        if fault is not None:
+            await self._fail(fault)
+            return
+        tasks = [asyncio.create_task(work) for work in (self._read_all(), self._speak_all())]
         try:
-            while (event := await self._read()) is not None:
-                try:
-                    await self._take(event)
-                except (NightingaleError, Fault) as error:
-                    await self._fail(error)
-        except OSError:
-            pass
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            if self._speaking is not None:
-                self._speaking.cancel()
-                with suppress(asyncio.CancelledError):
-                    await self._speaking
+            for task in tasks:
+                task.cancel()
+            for result in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(result, Exception) and not isinstance(result, OSError):
+                    log.error("unexpected", exc_info=result)
+
+    async def _read_all(self) -> None:
+        while (event := await self._read()) is not None:
+            await asyncio.sleep(self._bucket.force(1))
+            try:
+                await self._take(event)
+            except (NightingaleError, Fault) as error:
+                await self._fail(error)
+            except _NOT_WYOMING:
+                message = f"the event {event.type!r:.50} lacks a field, or has one of another kind"
+                await self._fail(Fault(400, "invalid_request", message))
 
     async def _read(self) -> Event | None:
-        try:
-            return await async_read_event(cast(asyncio.StreamReader, _Bounded(self._reader)))
-        except (ValueError, KeyError, TypeError, asyncio.IncompleteReadError):
-            return None  # whatever that was, it was not Wyoming
+        """The next event; None: there is none, or that was not Wyoming."""
+        while True:
+            limit_s = _IDLE_S if self._writing is None else _TEXT_IDLE_S
+            try:
+                async with asyncio.timeout(limit_s):
+                    return await async_read_event(self._reader)
+            except TimeoutError:
+                if self._writing is None and (self._is_speaking or not self._texts.empty()):
+                    continue
+                message = f"nothing came for {limit_s:g} s; connect again"
+                await self._fail(Fault(408, "timeout", message))
+                return None
+            except _NOT_WYOMING:
+                return None
 
     async def _take(self, event: Event) -> None:
         if Describe.is_type(event.type):
@@ -111,19 +162,43 @@ class Caller:
             # Home Assistant sends the whole text once more inside a stream, for servers without.
             if self._writing is None:
                 said = Synthesize.from_event(event)
-                self._speak(self._front.dispatcher.utter(self._ask(said.voice, said.text)))
+                utterance = self._front.dispatcher.utter(self._ask(said.voice, said.text))
+                await self._put(utterance, is_stream=False)
         elif SynthesizeStart.is_type(event.type):
+            self._end()
             ask = self._ask(SynthesizeStart.from_event(event).voice, None)
             self._writing, self._n_characters = self._front.dispatcher.utter(ask), 0
-            self._speak(self._writing, is_stream=True)
+            await self._put(self._writing, is_stream=True)
         elif SynthesizeChunk.is_type(event.type) and self._writing is not None:
             text = SynthesizeChunk.from_event(event).text
             self._n_characters += len(text)
-            self._front.check_length(self._n_characters)
+            try:
+                self._front.check_length(self._n_characters)
+            except NightingaleError:
+                self._writing.cancel()
+                self._writing = None
+                raise
             self._writing.put(text)
-        elif SynthesizeStop.is_type(event.type) and self._writing is not None:
+        elif SynthesizeStop.is_type(event.type):
+            self._end()
+
+    def _end(self) -> None:
+        """The text that comes in pieces is whole."""
+        if self._writing is not None:
             self._writing.end()
             self._writing = None
+
+    async def _put(self, utterance: Utterance, *, is_stream: bool) -> None:
+        """Into the queue; nothing is read while that is full, but a hang-up is noticed."""
+        putting = asyncio.create_task(self._texts.put((utterance, is_stream)))
+        leaving = asyncio.create_task(self._reader.gone.wait())
+        try:
+            await asyncio.wait({putting, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not putting.done():
+                raise ConnectionResetError
+        finally:
+            putting.cancel()
+            leaving.cancel()
 
     def _ask(self, voice: SynthesizeVoice | None, text: str | None) -> Ask:
         name, language = (voice.name, voice.language) if voice else (None, None)
@@ -133,25 +208,22 @@ class Caller:
         found = self._front.voices.find(name)
         return Ask(self._front.options(sampling), [], True, True, found.digest, found.data)
 
-    def _speak(self, utterance: Utterance, *, is_stream: bool = False) -> None:
-        before = self._speaking
-
-        async def run() -> None:
-            if before is not None:
-                await before
+    async def _speak_all(self) -> None:
+        while True:
+            utterance, is_stream = await self._texts.get()
+            self._is_speaking = True
             try:
                 await self._sound(utterance)
                 if is_stream:
                     await self._write(SynthesizeStopped().event())
             except NightingaleError as error:
                 await self._fail(error)
-            except OSError:
-                pass
-
-        self._speaking = asyncio.create_task(run())
+            self._is_speaking = False
 
     async def _sound(self, utterance: Utterance) -> None:
         async with self._front.dispatcher.speak(utterance):
+            if utterance.is_cancelled:
+                utterance.cancel()  # while it waited for its turn
             with closing(Encoder("pcm")) as encoder:
                 await self._write(AudioStart(**_FORM).event())
                 async for event in utterance.paced(self._front.config.max_prebuffer_s):
