@@ -162,6 +162,7 @@ def test_things_that_are_not_files_are_refused_at_once(tmp_path: Path) -> None:
         (Limits(min_seconds=1.5), "less than 1.5 s"),
         (Limits(max_rate_hz=16_000), "1000 to 16000 can be read"),
         (Limits(max_channels=0), "1 to 0 can be read"),
+        (Limits(max_samples=2000), "more than 2,000 samples in its 1 channels"),
         (Limits(max_work_seconds=-1.0), "takes too long"),
     ],
 )

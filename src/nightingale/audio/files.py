@@ -64,9 +64,10 @@ class Limits:
     min_seconds: float = 0.1
     max_seconds: float = 300.0
     min_rate_hz: int = 1_000
-    max_rate_hz: int = 768_000
+    max_rate_hz: int = 192_000
     max_channels: int = 8
-    max_work_seconds: float = 60.0
+    max_samples: int = 300 * 48_000 * 2  # decoded, of all channels together
+    max_work_seconds: float = 20.0
 
 
 LIMITS = Limits()
@@ -208,6 +209,11 @@ def _blocks(file: Readable, limits: Limits, deadline: float) -> Iterator[Wave]:
         _check_block(block)
         if n_frames > limits.max_seconds * rate_hz:
             raise AudioError(f"the recording is longer than {limits.max_seconds:g} s; cut it")
+        if n_frames * file.channels > limits.max_samples:
+            raise AudioError(
+                f"the recording has more than {limits.max_samples:,} samples in its "
+                f"{file.channels} channels; cut it, or save it as 48 kHz mono"
+            )
         yield block.T.mean(axis=0) if file.channels > 1 else block[:, 0]
     if n_frames < file.frames < _UNKNOWN_FRAMES:
         raise AudioError(
