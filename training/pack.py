@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from nightingale.core import T3Prompt, Voice
 from nightingale.voice.clone import Encoders, clone
+from nightingale.weights.record import SUMS, sha256_of
 from training import corpus, flow, letters, speakers, t3, tokenizer, vocoder
 
 N_PROMPT_TOKENS = 90  # of the voice that comes along: short, because every request pays for it
@@ -113,6 +114,9 @@ def main(folder: Path, draft: bool = True, meanflow: bool = True) -> None:
     voice = own_voice(Encoders(ear, reader, who))
     write(folder / "conds.safetensors", conds(voice), torch.float32)
     shutil.copy(letters.FILE, folder / "tokenizer.json")
+    parts = [*sorted(folder.glob("*.safetensors")), folder / "tokenizer.json"]
+    sums = "".join(f"{sha256_of(file)}  {file.name}\n" for file in parts)
+    (folder / SUMS).write_text(sums, encoding="utf-8")
     total = sum(file.stat().st_size for file in folder.iterdir())
     typer.echo(f"all: {total / 1e6:.2f} MB")
 

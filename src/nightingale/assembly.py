@@ -191,7 +191,7 @@ def _t3(model: Model, file: Path, placement: Placement, plan: Plan, home: Path) 
             "take the plan reference there"
         )
     kept = packed.place(file, plan.t3, home)
-    if not kept.is_file():
+    if not packed.is_kept(kept, home):
         return pack(_plain_t3(model, file), plan)
     with blank():
         module = frame(t3.T3(_t3_config(model, file)), _N_BITS[plan.t3])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +13,19 @@ from pathlib import Path
 import pytest
 
 from nightingale.errors import CorruptFileError, NotPulledError
-from nightingale.weights.catalog import Model, RemoteFile
-from nightingale.weights.record import Stamp, git_blob_of, locate, remember
+from nightingale.weights import record
+from nightingale.weights.catalog import Model, RemoteFile, find
+from nightingale.weights.folder import find_in
+from nightingale.weights.record import (
+    BUNDLE,
+    SUMS,
+    Stamp,
+    check_sums,
+    git_blob_of,
+    locate,
+    remember,
+    sha256_of,
+)
 
 PART = RemoteFile("t3", "org/one", "main", "t3.safetensors")
 MODEL = Model("one", "nano", "one file", ("en",), 1, (PART,))
@@ -49,19 +63,96 @@ def test_a_changed_file_is_refused_by_name(content: bytes, file: Path) -> None:
         locate(MODEL, file.parent)
 
 
-def test_an_untouched_file_is_not_read_again(file: Path) -> None:
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that were read for their hash."""
+    files: list[Path] = []
+
+    def counted(file: Path) -> str:
+        files.append(file)
+        return sha256_of(file)
+
+    monkeypatch.setattr(record, "sha256_of", counted)
+    return files
+
+
+def test_an_untouched_file_is_not_read_again(file: Path, hashed: list[Path]) -> None:
+    for _ in range(3):
+        assert locate(MODEL, file.parent) == {"t3": file}
+    assert not hashed
+
+
+def test_a_touched_file_is_read_once_and_then_trusted_again(file: Path, hashed: list[Path]) -> None:
+    os.utime(file, ns=(0, 1_000))
+    for _ in range(3):
+        assert locate(MODEL, file.parent) == {"t3": file}
+    assert len(hashed) == 1
+
+
+def test_setting_the_time_back_does_not_hide_a_change(file: Path) -> None:
     seen = file.stat()
     file.write_bytes(b"the fake content")
     os.utime(file, ns=(seen.st_atime_ns, seen.st_mtime_ns))
-    assert locate(MODEL, file.parent) == {"t3": file}
+    with pytest.raises(CorruptFileError, match="was changed after it was pulled"):
+        locate(MODEL, file.parent)
 
 
-def test_a_touched_file_is_read_once_and_then_trusted_again(file: Path) -> None:
-    os.utime(file, ns=(0, 1_000))
-    assert locate(MODEL, file.parent) == {"t3": file}
-    file.write_bytes(b"the fake content")
-    os.utime(file, ns=(0, 1_000))
-    assert locate(MODEL, file.parent) == {"t3": file}
+def test_a_record_of_an_older_version_costs_one_reading(file: Path, hashed: list[Path]) -> None:
+    kept = file.parent / "pulled/one.json"
+    old = json.loads(kept.read_text())
+    for name in ("ctime_ns", "inode"):
+        del old["files"][0]["stamp"][name]
+    kept.write_text(json.dumps(old))
+    for _ in range(2):
+        assert locate(MODEL, file.parent) == {"t3": file}
+    assert len(hashed) == 1
+
+
+def test_a_digest_is_computed_once_while_a_file_is_the_same(
+    tmp_path: Path, hashed: list[Path]
+) -> None:
+    file = tmp_path / "own.safetensors"
+    file.write_bytes(b"one")
+    first = record.digest_of(file, tmp_path)
+    assert first == record.digest_of(file, tmp_path) == hashlib.sha256(b"one").hexdigest()
+    assert len(hashed) == 1
+    seen = file.stat()
+    file.write_bytes(b"two")
+    os.utime(file, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+    assert record.digest_of(file, tmp_path) == hashlib.sha256(b"two").hexdigest()
+    (kept,) = (tmp_path / "digests").iterdir()
+    kept.write_text("{}")
+    assert record.digest_of(file, tmp_path) == hashlib.sha256(b"two").hexdigest()
+
+
+def test_the_bundled_model_is_what_its_sums_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = {line.split()[1] for line in (BUNDLE / SUMS).read_text().splitlines()}
+    assert listed == {"tokenizer.json", *(file.name for file in BUNDLE.glob("*.safetensors"))}
+    shutil.copytree(BUNDLE, tmp_path / "bundle")
+    monkeypatch.setattr(record, "BUNDLE", tmp_path / "bundle")
+    model = find("fledgling")
+    assert len(locate(model, tmp_path)) == len(model.parts)
+    weights = bytearray((tmp_path / "bundle/ve.safetensors").read_bytes())
+    weights[-1] ^= 1  # one bit, in the last weight
+    (tmp_path / "bundle/ve.safetensors").write_bytes(weights)
+    with pytest.raises(CorruptFileError, match=r"ve\.safetensors is not the file that SHA256SUMS"):
+        locate(model, tmp_path)
+    with pytest.raises(CorruptFileError, match="delete SHA256SUMS"):
+        find_in(tmp_path / "bundle", tmp_path)
+    (tmp_path / "bundle" / SUMS).unlink()
+    assert find_in(tmp_path / "bundle", tmp_path)[0].name == "fledgling"  # a folder of one's own
+    with pytest.raises(CorruptFileError, match="reinstall"):
+        locate(model, tmp_path)
+
+
+@pytest.mark.parametrize("line", ["nonsense", f"{'0' * 64}  ../t3.safetensors", "0  a"])
+def test_sums_that_cannot_be_read_are_refused(tmp_path: Path, line: str) -> None:
+    assert not check_sums(tmp_path)
+    (tmp_path / SUMS).write_text(line)
+    with pytest.raises(CorruptFileError, match="is no line of it"):
+        check_sums(tmp_path)
 
 
 @pytest.mark.parametrize("part", [replace(PART, revision="v2"), replace(PART, sha256="0" * 64)])

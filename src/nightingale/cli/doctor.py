@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import typer
 
@@ -68,14 +69,20 @@ def _model(settings: Settings) -> str:
     notes = []
     for model in catalog.by_preference():
         try:
-            record.locate(model, settings.home)
+            files = record.locate(model, settings.home)
         except NotPulledError:
             continue
         except CorruptFileError as error:
             notes.append(str(error))
         else:
-            return "; ".join([model.name, *notes])
+            return "; ".join([f"{model.name} (T3 {_digest(files['t3'], settings)})", *notes])
     return "; ".join(["none on this machine: get one with `nightingale pull multilingual`", *notes])
+
+
+def _digest(file: Path, settings: Settings) -> str:
+    from nightingale.weights.record import digest_of
+
+    return f"sha256 {digest_of(file, settings.home)[:16]}"
 
 
 def _voices(settings: Settings) -> str:

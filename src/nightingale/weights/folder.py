@@ -1,7 +1,7 @@
 """A folder of released files, wherever it came from: which model is it, and where are its parts?
 
-The files keep the names of the release. Pickles among them are converted first. Knows nothing of
-the hub.
+The files keep the names of the release. Pickles among them are converted first. A folder with a
+SHA256SUMS is checked against it. Knows nothing of the hub.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from pathlib import Path
 
 from nightingale.errors import NotPulledError
 from nightingale.weights.catalog import Model, Role, by_preference
-from nightingale.weights.record import sha256_of
+from nightingale.weights.record import check_sums, sha256_of
 
 
 def find_in(folder: Path, home: Path) -> tuple[Model, dict[Role, Path]]:
     """The best model whose files are all in the folder, and the files, none of them a pickle."""
     model = identify(folder)
+    check_sums(folder)
     return model, {part.role: _readable(folder / part.path, home) for part in model.parts}
 
 
