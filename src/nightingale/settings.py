@@ -24,6 +24,7 @@ _SERVICE_LINK = re.compile(
     r"NIGHTINGALE_(\w+_)?"
     r"(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
 )
+_SECRET = re.compile(r"(^|_)(API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(_|$)")
 _LINK_URL = re.compile(r"(tcp|udp|sctp)://\S+")  # NIGHTINGALE_PORT=tcp://10.96.0.7:8004
 
 
@@ -55,6 +56,11 @@ class Settings:
                 log.warning("%s (this environment variable is ignored)", _unknown(name, known))
         home = environ.get("NIGHTINGALE_HOME", "~/.nightingale")
         return cls(Path(home).expanduser(), environ.get("NIGHTINGALE_API_KEY") or None)
+
+
+def secrets_in(environ: Iterable[str]) -> list[str]:
+    """Names of variables that hold keys, tokens or passwords: no child process needs them."""
+    return [name for name in environ if _SECRET.search(name.upper())]
 
 
 def is_service_link(name: str, value: str) -> bool:

@@ -23,7 +23,7 @@ from nightingale.cli.terminal import exit_code_of, stderr
 from nightingale.cli.verify import verify
 from nightingale.cli.voice import voices
 from nightingale.errors import NightingaleError
-from nightingale.settings import SERVE_PREFIX, Settings, is_service_link
+from nightingale.settings import SERVE_PREFIX, Settings, is_service_link, secrets_in
 
 
 class _Commands(TyperGroup):
@@ -79,3 +79,6 @@ def main(
             del os.environ[name]
     options = [option.name for option in context.command.commands["serve"].params]  # type: ignore[attr-defined]
     context.obj = Settings.read(os.environ, options)
+    if context.invoked_subcommand == "serve":  # its worker and cloning processes inherit the rest
+        for name in secrets_in(list(os.environ)):
+            del os.environ[name]
