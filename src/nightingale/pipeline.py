@@ -41,6 +41,7 @@ from nightingale.flow.window import Passage
 from nightingale.nn import tiles
 from nightingale.nn.noise import lineage
 from nightingale.nn.shelf import Shelf
+from nightingale.nn.steady import one_thread
 from nightingale.settings import Settings
 from nightingale.speech import Checkpoint, Speech
 from nightingale.stream import Cut, WaveDecoder, WaveState, cut
@@ -52,7 +53,7 @@ from nightingale.text.structure import Break
 from nightingale.text.words import rest, spans
 from nightingale.vocoder.model import fade_in
 from nightingale.voice import level
-from nightingale.voice.clone import clone
+from nightingale.voice.clone import Encoders, clone
 from nightingale.voice.examine import Report, examine
 
 # torch's libraries keep a kernel for every shape that they met, 1,024 of each kind unless told
@@ -83,6 +84,10 @@ def _pauses_ms(options: Options) -> dict[Break, int]:
 
 def _n_samples(ms: int) -> int:
     return ms * SAMPLES_PER_SECOND // 1000
+
+
+def _content(prompt: FlowPrompt) -> tuple[Tensor, ...]:
+    return prompt.tokens, prompt.mel, prompt.xvector
 
 
 class Nightingale:
@@ -310,13 +315,18 @@ class Nightingale:
             yield
 
     def clone(
-        self, recording: str | Path | bytes, *, force: bool = False, keep_loudness: bool = False
+        self,
+        recording: str | Path | bytes,
+        *,
+        force: bool = False,
+        keep_loudness: bool = False,
+        encoders: Encoders | None = None,
     ) -> tuple[Voice, Report]:
         """A voice from a few seconds of somebody speaking, and what there is to say about them.
 
         What is too short or no speech is refused unless `force` is set. The voice is made as loud
-        as the model's own unless `keep_loudness` is set. The networks for it are loaded now, and
-        let go afterwards.
+        as the model's own unless `keep_loudness` is set. Without `encoders`, the networks for it
+        are loaded now and let go afterwards.
         """
         family, own = self.parts.model.family, self.parts.voice
         wave = read(recording, SAMPLES_PER_SECOND)
@@ -326,14 +336,24 @@ class Nightingale:
         else:
             wave, found = level.normalize(wave, family, own.flow.mel)
             report = replace(report, level=found)
-        with self._lock:
-            voice = clone(wave, load_encoders(self.parts), family)
+        with self._lock, one_thread():  # the same voice on every number of cores
+            voice = clone(wave, encoders or load_encoders(self.parts), family)
         if keep_loudness:
             return voice, report
-        if self._own_lufs is None:
-            self._own_lufs = loudness(self._sample(own), SAMPLES_PER_SECOND)
-        gain_db = level.output_gain_db(self._sample(voice), self._own_lufs)
+        gain_db = level.output_gain_db(self._sample(voice), self.own_loudness())
         return replace(voice, gain_db=gain_db), replace(report, output_gain_db=gain_db)
+
+    def own_loudness(self) -> float:
+        """LUFS of what the model's own voice speaks; measured once."""
+        if self._own_lufs is None:
+            self._own_lufs = loudness(self._sample(self.parts.voice), SAMPLES_PER_SECOND)
+        return self._own_lufs
+
+    def forget(self, voice: Voice) -> None:
+        """Drop everything that was computed from a voice; a request with it computes it anew."""
+        with self._lock:
+            self._prefixes.forget(voice.t3)
+            self._passages.forget(_content(voice.flow))
 
     def _sample(self, voice: Voice) -> NDArray[np.float32]:
         """What a voice sounds like."""
@@ -363,8 +383,7 @@ class Nightingale:
 
     def _passage(self, prompt: FlowPrompt) -> Passage:
         """The voice's recording, rendered: once, and then remembered."""
-        content = (prompt.tokens, prompt.mel, prompt.xvector)
-        return self._passages.get(content, lambda: self.parts.flow.begin(prompt))
+        return self._passages.get(_content(prompt), lambda: self.parts.flow.begin(prompt))
 
     def _trim(self, samples: Tensor, n_codes: int) -> Tensor:
         """Multilingual's last token is an artefact: its sound is cut off."""

@@ -27,7 +27,7 @@ class Shelf(Generic[V]):
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._kept: OrderedDict[Hashable, V] = OrderedDict()
+        self._kept: OrderedDict[tuple[Hashable, ...], V] = OrderedDict()
 
     def get(self, content: Iterable[Tensor], make: Callable[[], V], *more: Hashable) -> V:
         """What belongs to this content (and to whatever else tells it apart), or what is made."""
@@ -38,6 +38,12 @@ class Shelf(Generic[V]):
         while len(self._kept) > 1 and sum(v.n_bytes for v in self._kept.values()) > self._max_bytes:
             self._kept.popitem(last=False)
         return self._kept[key]
+
+    def forget(self, content: Iterable[Tensor]) -> None:
+        """Drop all that belongs to this content."""
+        name = digest(content)
+        for key in [key for key in self._kept if key[0] == name]:
+            del self._kept[key]
 
     def __len__(self) -> int:
         return len(self._kept)

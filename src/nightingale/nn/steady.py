@@ -6,6 +6,9 @@ is short they leave whole, so what is long is cut here, always at the same place
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,6 +18,17 @@ MANY = 16
 FEW = 2, 3  # positions in a step of T3: any sum stays whole; for 1, and up to MANY, it depends
 CONV_REACH = 768  # products in one sum of a convolution
 BLOCK = 16  # channels that the libraries like to take at once
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """For what is not built of these products, and seldom computed."""
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n_threads)
 
 
 class Linear(nn.Linear):

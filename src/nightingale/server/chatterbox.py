@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, File, Query, Request, UploadFile
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from nightingale.server.front import Front, Order, check_format, check_speed
-from nightingale.server.listing import add_voice
+from nightingale.server.keys import Key
+from nightingale.server.listing import add_voice, admitted
 from nightingale.server.reply import Reply
 from nightingale.server.schemas import ChatterboxBody
+from nightingale.server.uploads import Upload, VoiceForm
 from nightingale.server.voices import DEFAULT
 
 
@@ -20,7 +22,7 @@ def routes(front: Front) -> APIRouter:
     def reply(body: ChatterboxBody, request: Request, *, is_streamed: bool) -> Reply:
         format_, rate_hz = check_format(body.output_format, None)
         order = Order(
-            ask=front.ask(body.text, body.voice_name, body),
+            ask=front.ask(body.text, body.voice_name, body, request.state.key),
             format=format_,
             rate_hz=rate_hz,
             is_streamed=is_streamed,
@@ -46,17 +48,19 @@ def routes(front: Front) -> APIRouter:
         return [{"display_name": "Nightingale", "filename": DEFAULT, "voice_id": DEFAULT}]
 
     @router.get("/get_reference_files")
-    async def references() -> list[str]:
-        """List the cloned voices."""
-        return front.voices.folder.names()
+    async def references(request: Request) -> list[str]:
+        """List the cloned voices that this API key may use."""
+        return front.voices.cloned(request.state.key)
 
     @router.post("/upload_reference")
-    async def upload(files: Annotated[list[UploadFile], File()]) -> dict[str, Any]:
+    async def upload(request: Request) -> dict[str, Any]:
         """Clones a voice from each recording, named after its file."""
-        for file in files:
-            name = (file.filename or "").rpartition(".")[0].lower().replace(" ", "-")
-            await add_voice(front, name, file)
-        names = front.voices.folder.names()
+        key: Key = request.state.key
+        with admitted(front, key):
+            for file, recording in (await Upload.read(request)).files("files"):
+                name = file.rpartition(".")[0].lower().replace(" ", "-")
+                await add_voice(front, request, VoiceForm(voice_name=name[:64]), recording)
+        names = front.voices.cloned(key)
         return {"message": "ok", "uploaded_files": names, "all_reference_files": names}
 
     @router.get("/api/model-info")

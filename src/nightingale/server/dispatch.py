@@ -44,15 +44,6 @@ class Limits:
     keep_alive_s: float | None = None  # after which an idle worker is let go; None: never
 
 
-@dataclass(frozen=True, slots=True)
-class Cloned:
-    """A voice made from a recording, as a file, and what there is to say about it."""
-
-    voice_file: bytes
-    summary: str
-    warnings: tuple[str, ...]
-
-
 class Dispatcher:
     """All requests of one front, and its connection to the worker."""
 
@@ -66,7 +57,6 @@ class Dispatcher:
         self.is_draining = False
         self._numbers = count(1)
         self._open: dict[int, Utterance] = {}
-        self._clones: dict[int, asyncio.Future[Cloned]] = {}
         self._factor = RecentFactor()
         self._writer: asyncio.StreamWriter | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -147,22 +137,10 @@ class Dispatcher:
             self._used_at = time.monotonic()
             self.admission.leave(self._used_at - begun)
 
-    async def clone(
-        self, recording: bytes, language: str | None, consent: str | None, **options: bool
-    ) -> Cloned:
-        """A voice from a recording. Asked once: if the worker dies over it, that is an error."""
-        await self.admission.enter()
-        number, begun = next(self._numbers), time.monotonic()
-        self._clones[number] = asyncio.get_running_loop().create_future()
-        try:
-            await self._connect()
-            told = {"id": number, "language": language, "consent": consent, "options": options}
-            self._send({"kind": "clone", **told}, recording)
-            return await self._clones[number]
-        finally:
-            del self._clones[number]
-            self._used_at = time.monotonic()
-            self.admission.leave(self._used_at - begun)
+    def forget(self, voice: str | None) -> None:
+        """A voice was deleted: the worker drops its copy, if it has one."""
+        if voice is not None:
+            self._send({"kind": "forget", "voice": voice})
 
     # The way to the worker.
 
@@ -223,11 +201,6 @@ class Dispatcher:
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
-        for clone in self._clones.values():
-            if not clone.done():
-                clone.set_exception(
-                    WorkerError("the worker process died while it processed this recording")
-                )
         is_needed = [utterance.lose() for utterance in list(self._open.values())]
         if any(is_needed):
             self._reconnect()
@@ -239,8 +212,6 @@ class Dispatcher:
             if message["step_s"] > _STUCK_S:
                 log.error("worker killed: stuck", extra={"step_s": round(message["step_s"], 1)})
                 self.supervisor.kill()
-        elif number in self._clones:
-            self._take_clone(self._clones[number], message, payload)
         elif number in self._open and self._open[number].outcome is None:
             self._take_part(self._open[number], message, payload)
 
@@ -278,16 +249,6 @@ class Dispatcher:
         measured = utterance.hear(samples, idle_s)
         if measured is not None:
             self._factor.note(max(1, self.n_producing), *measured)
-
-    @staticmethod
-    def _take_clone(waiting: asyncio.Future[Cloned], message: Message, payload: bytes) -> None:
-        if waiting.done():
-            return
-        if message["kind"] == "error":
-            waiting.set_exception(_error(message))
-        else:
-            warnings = tuple(message["warnings"])
-            waiting.set_result(Cloned(payload, message["summary"], warnings))
 
     async def _do_chores(self) -> None:
         """Ask the worker how it is; end one that is silent, let go one that nobody needs."""

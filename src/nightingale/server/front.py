@@ -12,6 +12,7 @@ from typing import Any
 
 from nightingale.audio.encode import FORMATS, Encoder
 from nightingale.errors import OptionError, TextError
+from nightingale.server.cloning import Cloner
 from nightingale.server.connections import ConnectionLimits, Connections
 from nightingale.server.dispatch import Dispatcher
 from nightingale.server.keys import ANYBODY, Key, Keys
@@ -86,18 +87,20 @@ class Front:
     voices: Voices
     keys: Keys
     meters: Meters
-    receipts: OrderedDict[str, dict[str, Any]] = field(default_factory=OrderedDict)
+    receipts: OrderedDict[tuple[str, str], dict[str, Any]] = field(default_factory=OrderedDict)
     connections: Connections = field(init=False)
+    cloner: Cloner = field(init=False)
 
     def __post_init__(self) -> None:
         self.connections = Connections(self.config.connections, self.config.stall_s)
+        self.cloner = Cloner(self.dispatcher.supervisor.recipe)
 
-    def ask(self, text: str, voice: str | None, sampling: Sampling) -> Ask:
+    def ask(self, text: str, voice: str | None, sampling: Sampling, key: Key = ANYBODY) -> Ask:
         """A whole text; the seed is drawn here if it is to be a new one, for it must not change."""
         if not any(character.isalnum() for character in text):
             raise TextError("there is nothing to say: give at least one word as input")
         self.check_length(len(text))
-        found = self.voices.find(voice)
+        found = self.voices.find(voice, key)
         return Ask(self.options(sampling), [text], voice=found.digest, voice_file=found.data)
 
     def options(self, sampling: Sampling) -> dict[str, Any]:
@@ -113,9 +116,10 @@ class Front:
                 "are allowed per request; split it"
             )
 
-    def keep_receipt(self, request_id: str, receipt: dict[str, Any]) -> None:
-        """So that who got a body without an end mark can find out whether it was whole."""
-        self.receipts[request_id] = receipt
+    def keep_receipt(self, key: Key, request_id: str, receipt: dict[str, Any]) -> None:
+        """So that who got a body without an end mark can find out whether it was whole; only with
+        the same API key, for clients choose request ids."""
+        self.receipts[key.name, request_id] = receipt
         while len(self.receipts) > _MAX_RECEIPTS:
             self.receipts.popitem(last=False)
 

@@ -30,6 +30,7 @@ class Key:
     sha256: str
     max_streams: int | None = None  # at once
     max_characters: int | None = None  # a minute
+    admin: bool = False  # may use and delete the voices of all keys
     _n_streams: int = field(default=0, init=False)
     _bucket: TokenBucket | None = field(default=None, init=False)
 
@@ -100,7 +101,8 @@ class Keys:
         """From a TOML file with a table for each name, and one that the environment holds."""
         keys = [] if file is None else list(_parse(file))
         if plain:
-            keys.append(Key("environment", hashlib.sha256(plain.encode()).hexdigest()))
+            digest = hashlib.sha256(plain.encode()).hexdigest()
+            keys.append(Key("environment", digest, admin=True))  # it is the operator's
         return cls(keys)
 
 
@@ -110,12 +112,13 @@ def _parse(file: Path) -> Iterator[Key]:
     except (OSError, ValueError) as error:
         raise OptionError(f"the keys in {file} cannot be read: {error}") from error
     for name, table in tables.items():
-        known = {"sha256", "max_streams", "max_characters"}
+        known = {"sha256", "max_streams", "max_characters", "admin"}
         is_table = isinstance(table, dict) and set(table) <= known
+        is_table = is_table and isinstance(table.get("admin", False), bool)
         if not is_table or not _SHA256.fullmatch(str(table.get("sha256"))):
             raise OptionError(
                 f"{file}: [{name}] needs sha256 = the SHA-256 of the key in hexadecimal, and may "
-                "have max_streams and max_characters (per minute)"
+                "have max_streams, max_characters (per minute) and admin (true or false)"
             )
         for limit in sorted(known - {"sha256"}):
             if limit in table and (type(table[limit]) is not int or table[limit] < 1):

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
-from fastapi import APIRouter, File, Form, UploadFile
+from fastapi import APIRouter, Request
 
+from nightingale.errors import BusyError, RequestError
 from nightingale.server.faults import Fault
 from nightingale.server.front import Front
-from nightingale.server.voices import DEFAULT, OPENAI
+from nightingale.server.keys import Key
+from nightingale.server.uploads import GONE, Upload, VoiceForm, while_connected
+from nightingale.server.voices import DEFAULT, OPENAI, VoiceFile
+
+log = logging.getLogger("nightingale.voices")
 
 OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
-MAX_RECORDING = 25 * 2**20
+CLONE_CHARACTERS = 500  # that a clone counts as, of a key's characters per minute
+_UPLOAD: dict[str, Any] = {  # for the OpenAPI description: the body is read by `uploads`
+    "requestBody": {
+        "required": True,
+        "content": {"multipart/form-data": {"schema": VoiceForm.upload_schema()}},
+    }
+}
 
 
 def check_model(front: Front, name: str) -> None:
@@ -61,59 +76,97 @@ def routes(front: Front) -> APIRouter:
     @router.get("/audio/voices", include_in_schema=False)
     @router.get("/v1/voices", include_in_schema=False)
     @router.get("/voices", include_in_schema=False)
-    async def voices() -> dict[str, Any]:
-        """List voices. OpenAI's voice names are aliases of the default voice."""
-        names = front.voices.names()
+    async def voices(request: Request) -> dict[str, Any]:
+        """List the voices that this API key may use. OpenAI's voice names are aliases of the
+        default voice."""
+        names = front.voices.names(request.state.key)
         aliases = [name for name in OPENAI if name not in names]
         objects = [{"id": name, "name": name, "object": "voice"} for name in (*names, *aliases)]
         return {"status": "ok", "voices": [*names, *aliases], "data": objects, "default": DEFAULT}
 
-    @router.post("/v1/audio/voices", status_code=201)
+    @router.post("/v1/audio/voices", status_code=201, openapi_extra=_UPLOAD)
     @router.post("/audio/voices", status_code=201, include_in_schema=False)
     @router.post("/v1/voices", status_code=201, include_in_schema=False)
     @router.post("/voices", status_code=201, include_in_schema=False)
-    async def make(
-        voice_name: Annotated[str, Form(max_length=64)],
-        voice_file: Annotated[UploadFile, File()],
-        language: Annotated[str | None, Form(max_length=32)] = None,
-        consent: Annotated[str | None, Form(max_length=500)] = None,
-        force: Annotated[bool, Form()] = False,
-        keep_loudness: Annotated[bool, Form()] = False,
-    ) -> dict[str, Any]:
+    async def make(request: Request) -> dict[str, Any]:
         """Clone a voice, with permission. `force` accepts a recording that is too short or no
         speech; `keep_loudness` leaves its level as it is."""
-        options = {"force": force, "keep_loudness": keep_loudness}
-        return await add_voice(front, voice_name, voice_file, language, consent, **options)
+        with admitted(front, request.state.key):
+            upload = await Upload.read(request)
+            form, (_, recording) = upload.form(), upload.files("voice_file")[0]
+            return await add_voice(front, request, form, recording)
 
     @router.delete("/v1/audio/voices/{name}")
     @router.delete("/voices/{name}", include_in_schema=False)
     @router.delete("/v1/voices/{name}", include_in_schema=False)
-    async def remove(name: str) -> dict[str, Any]:
-        """Delete a voice."""
-        front.voices.folder.remove(name)
+    async def remove(name: str, request: Request) -> dict[str, Any]:
+        """Delete a voice that belongs to this API key; nothing of it is kept in memory."""
+        key: Key = request.state.key
+        with storage():
+            removed = await asyncio.to_thread(front.voices.remove, name, key)
+        front.dispatcher.forget(removed.digest)
+        audit(request, "voice deleted", name, removed)
         return {"id": name, "object": "voice", "deleted": True}
 
     return router
 
 
+@contextmanager
+def admitted(front: Front, key: Key) -> Iterator[None]:
+    """One cloning request, from before its body is read: within limits, and counted."""
+    ending = "failed"
+    try:
+        with front.cloner.admit(key), key.turn():
+            yield
+        ending = "created"
+    except BusyError:
+        ending = "rejected"
+        raise
+    except (RequestError, Fault) as error:
+        status = Fault.of(error).status
+        ending = "gone" if status == GONE else "refused" if status < 500 else "failed"
+        raise
+    finally:
+        front.meters.clones.labels(ending).inc()
+
+
 async def add_voice(
-    front: Front,
-    name: str,
-    recording: UploadFile,
-    language: str | None = None,
-    consent: str | None = None,
-    **options: bool,
+    front: Front, request: Request, form: VoiceForm, recording: bytes
 ) -> dict[str, Any]:
-    """Clone a voice and save it under that name."""
-    name = name.strip().lower()
-    if name == DEFAULT:
-        raise Fault(400, "voice_name", f"{name!r} is the default voice; choose another name")
-    front.voices.folder.check_free(name)
-    data = await recording.read(MAX_RECORDING + 1)
-    if len(data) > MAX_RECORDING:
-        raise Fault(413, "too_large", f"a recording may have at most {MAX_RECORDING >> 20} MB")
-    cloned = await front.dispatcher.clone(data, language, consent, **options)
-    front.voices.folder.put(name, cloned.voice_file)
+    """Clone a voice and save it under that name; a client that hangs up cancels it."""
+    key: Key = request.state.key
+    name = form.voice_name.strip().lower()
+    front.voices.check_free(name, key)
+    key.spend(min(CLONE_CHARACTERS, key.max_characters or CLONE_CHARACTERS))
+    options = {"force": form.force, "keep_loudness": form.keep_loudness}
+    model = front.dispatcher.hello.get("model")
+    work = front.cloner.clone(recording, model, form.language, form.consent, **options)
+    cloned = await while_connected(request, work)
+    with storage():
+        stored = await asyncio.to_thread(front.voices.put, name, cloned.voice_file, key)
+    audit(request, "voice created", name, stored)
     summary = f'Voice "{name}" saved: {cloned.summary}. Use it as "voice": "{name}"'
     found = {"summary": summary, "warnings": list(cloned.warnings)}
     return {"id": name, "name": name, "object": "voice", **found}
+
+
+@contextmanager
+def storage() -> Iterator[None]:
+    """A disk that is full or cannot be written is not the client's fault, and trying again does
+    not help."""
+    try:
+        yield
+    except OSError as error:
+        log.error("voice storage failed", extra={"reason": error.strerror})
+        raise Fault(
+            507,
+            "storage_failed",
+            f"the server cannot store voices now ({error.strerror}); tell its operator",
+        ) from error
+
+
+def audit(request: Request, event: str, name: str, voice: VoiceFile) -> None:
+    """Who created or deleted which voice; never what it says or whose it is."""
+    key: Key = request.state.key
+    fields = {"request": request.state.request_id, "key": key.name, "voice": name[:100]}
+    log.info(event, extra={**fields, "sha256": (voice.digest or "")[:16]})

@@ -54,6 +54,17 @@ class Meters:
             "Total length of these gaps.",
             **here,  # type: ignore[arg-type]
         )
+        self.refused = Counter(
+            "refused", "HTTP and WebSocket requests refused, by status; 401: wrong API key.",
+            ["status"], **here,  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.clones = Counter(
+            "clones", "Voice cloning requests by outcome.", ["ending"], **here,  # type: ignore[arg-type]
+        )  # fmt: skip
+        for ending in ("created", "refused", "failed", "gone", "rejected"):
+            self.clones.labels(ending)
+        for status in ("401", "403", "429", "503"):
+            self.refused.labels(status)
         for ending in ("stop", "length", "cancelled", "gone", "refused", "failed", "rejected"):
             self.requests.labels(ending)
 

@@ -192,7 +192,7 @@ class Reply(Response):
             **utterance.report,
             "unspoken": utterance.unspoken,
         }
-        front.keep_receipt(order.request_id, receipt)
+        front.keep_receipt(order.key, order.request_id, receipt)
         line = {
             "request": order.request_id,
             "key": order.key.name,

@@ -63,6 +63,7 @@ async def run(plans: Plans) -> None:
             await server.serve(sockets=plans.http)
             for home in homes:
                 home.close()
+            await front.cloner.stop()
         finally:
             await dispatcher.stop(drain_s=1.0)
 

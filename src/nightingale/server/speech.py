@@ -40,7 +40,7 @@ def routes(front: Front) -> APIRouter:
         return Reply(
             front,
             Order(
-                ask=front.ask(body.input, body.voice_name, body),
+                ask=front.ask(body.input, body.voice_name, body, request.state.key),
                 format=format_,
                 rate_hz=rate_hz,
                 is_sse=body.stream_format == "sse",
@@ -54,10 +54,12 @@ def routes(front: Front) -> APIRouter:
         )
 
     @router.get("/v1/requests/{request_id}")
-    async def receipt(request_id: str) -> dict[str, Any]:
-        """How a recent request ended, with the length and SHA-256 of the audio that was sent."""
-        if request_id not in front.receipts:
+    async def receipt(request_id: str, request: Request) -> dict[str, Any]:
+        """How a recent request of this API key ended, with the length and SHA-256 of the audio
+        that was sent."""
+        found = front.receipts.get((request.state.key.name, request_id))
+        if found is None:
             raise Fault(404, "not_found", "there is no recent request with this id")
-        return front.receipts[request_id]
+        return found
 
     return router

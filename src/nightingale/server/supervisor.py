@@ -61,7 +61,7 @@ class Supervisor:
 
     def __init__(self, recipe: Recipe, folder: Path) -> None:
         """`folder` is private to this process: the sockets lie in it."""
-        self._recipe, self._folder = recipe, folder
+        self.recipe, self._folder = recipe, folder
         self._process: asyncio.subprocess.Process | None = None
         self._address = ""
         self._lock = asyncio.Lock()
@@ -137,7 +137,7 @@ class Supervisor:
         self.n_starts, self._is_listening = self.n_starts + 1, False
         address, begun = str(self._folder / f"{self.n_starts}.sock"), time.monotonic()
         self._process = await asyncio.create_subprocess_exec(
-            *self._recipe.command(address),
+            *self.recipe.command(address),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )

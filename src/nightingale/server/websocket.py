@@ -165,7 +165,7 @@ class Talk:
     def __init__(self, line: Line, name: str, message: StartMessage) -> None:
         front = line.front
         check_model(front, message.model)
-        voice = front.voices.find(message.voice)
+        voice = front.voices.find(message.voice, line.key)
         self.name, self._line = name, line
         self._format, self._rate_hz = check_format(message.response_format, message.sample_rate)
         ask = Ask(front.options(message), [], True, True, voice.digest, voice.data)

@@ -2,9 +2,10 @@
 
     | header bytes, u32 | payload bytes, u32 | header | payload |        little-endian
 
-The front asks: speak, text, allow, cancel, voice, clone, ping. The worker answers: hello, audio,
-words, end, error, need_voice, cloned, pong. One connection carries many requests, told apart by
-their ids. Nothing here relies on both being on one machine.
+The front asks: speak, text, allow, cancel, voice, forget, ping. The worker answers: hello, audio,
+words, end, error, need_voice, pong. To the process that clones it says: clone; that one answers:
+hello, cloned, error. One connection to a worker carries many requests, told apart by their ids.
+Nothing here relies on both being on one machine.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from typing import Any
+from typing import Any, BinaryIO
 
 from nightingale.errors import WorkerError
 
@@ -44,6 +45,20 @@ async def receive(reader: asyncio.StreamReader) -> tuple[Message, bytes] | None:
     except (asyncio.IncompleteReadError, OSError) as error:
         raise WorkerError("the connection ended inside a frame, or was reset") from error
     return _parse(header), payload
+
+
+def read(stream: BinaryIO) -> tuple[Message, bytes] | None:
+    """Like `receive`, from a file that blocks."""
+    sizes = stream.read(_SIZES.size)
+    if not sizes:
+        return None
+    if len(sizes) == _SIZES.size:
+        n_header, n_payload = _SIZES.unpack(sizes)
+        _check(n_header, n_payload)
+        header, payload = stream.read(n_header), stream.read(n_payload)
+        if len(header) == n_header and len(payload) == n_payload:
+            return _parse(header), payload
+    raise WorkerError("the connection ended inside a frame, or was reset")
 
 
 def _parse(header: bytes) -> Message:

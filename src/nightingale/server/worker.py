@@ -78,6 +78,10 @@ class Worker:
         while len(self._voices) > _MAX_VOICES:
             self._voices.popitem(last=False)
 
+    def drop_voice(self, digest: str) -> Voice | None:
+        """One that was deleted."""
+        return self._voices.pop(digest, None)
+
     def _hello(self) -> Message:
         parts = self.model.parts
         return {
@@ -100,7 +104,6 @@ class Connection:
         self._worker, self._writer = worker, writer
         self._loop = asyncio.get_running_loop()
         self._open: dict[int, tuple[Request, Inlet | None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, message: Message, payload: bytes = b"") -> None:
         """Not waited for: what may be under way is bounded by what the front has room for."""
@@ -172,28 +175,11 @@ class Connection:
         told = {"n_requests": len(engine), "step_s": engine.step_s, "n_bytes": memory_bytes()}
         self.send({"kind": "pong", **told})
 
-    def _on_clone(self, message: Message, payload: bytes) -> None:
-        task = self._loop.create_task(self._clone(message, payload))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _clone(self, message: Message, payload: bytes) -> None:
-        from nightingale.voice.card import Card  # noqa: PLC0415
-        from nightingale.voice.library import to_bytes  # noqa: PLC0415
-
-        try:
-            voice, report = await asyncio.to_thread(
-                self._worker.model.clone, payload, **message["options"]
-            )
-        except Exception as error:
-            self.send(_failure(message, error))
-            return
-        family = self._worker.model.parts.model.family
-        source = hashlib.sha256(payload).hexdigest()
-        gain_db = report.level.gain_db if report.level else 0.0
-        card = Card(family, message["language"], source, message["consent"], gain_db)
-        told = {"summary": report.summary, "warnings": list(report.warnings)}
-        self.send({"kind": "cloned", "id": message["id"], **told}, to_bytes(voice, card))
+    def _on_forget(self, message: Message, _payload: bytes) -> None:
+        """Not in this loop: the model may be in the middle of a step."""
+        voice = self._worker.drop_voice(str(message["voice"]))
+        if voice is not None:
+            self._loop.run_in_executor(None, self._worker.model.forget, voice)
 
     def tell(self, message: Message, payload: bytes = b"") -> None:
         """From the engine's thread."""

@@ -40,5 +40,9 @@ class Prefixes:
         content = (prompt.speaker, prompt.tokens)
         return self._shelf.get(content, lambda: self._make(prompt, exaggeration), exaggeration)
 
+    def forget(self, prompt: T3Prompt) -> None:
+        """Drop every prefix of this voice."""
+        self._shelf.forget((prompt.speaker, prompt.tokens))
+
     def __len__(self) -> int:
         return len(self._shelf)
