@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nightingale.settings import Settings, is_service_link
+from nightingale.settings import Settings, is_service_link, secrets_in
 
 # As Kubernetes sets them for Services named nightingale, nightingale-tts and nightingale-serve.
 LINKS = {
@@ -77,3 +77,9 @@ def test_service_links_are_mentioned_at_debug_only(caplog: pytest.LogCaptureFixt
 )  # fmt: skip
 def test_our_own_variables_are_no_service_links(name: str, value: str) -> None:
     assert not is_service_link(name, value)
+
+
+def test_secrets_are_known_by_their_names() -> None:
+    secret = ["NIGHTINGALE_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "db_password", "APIKEY"]
+    plain = ["NIGHTINGALE_SERVE_KEYS", "PATH", "KEYBOARD", "TOKENIZERS_PARALLELISM", "HF_HOME"]
+    assert secrets_in([*secret, *plain]) == secret

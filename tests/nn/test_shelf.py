@@ -47,3 +47,15 @@ def test_the_least_used_makes_room_and_the_last_always_stays() -> None:
 def test_shape_and_type_tell_apart() -> None:
     flat, square = torch.zeros(4), torch.zeros(2, 2)
     assert len({digest([flat]), digest([square]), digest([flat.int()]), digest([flat, flat])}) == 4
+
+
+def test_all_of_a_content_is_forgotten_and_nothing_else() -> None:
+    shelf: Shelf[Thing] = Shelf(100)
+    a, b = torch.zeros(1), torch.ones(1)
+    for more in ("x", "y"):
+        shelf.get([a], lambda: Thing(1, "old"), more)
+        shelf.get([b], lambda: Thing(1, "old"), more)
+    shelf.forget([a])
+    assert len(shelf) == 2
+    assert shelf.get([a], lambda: Thing(1, "new"), "x").name == "new"
+    assert shelf.get([b], lambda: Thing(1, "new"), "x").name == "old"

@@ -23,15 +23,23 @@ import numpy as np
 import pytest
 import soundfile
 
-from nightingale.errors import AudioError, BusyError, WorkerError
+from nightingale.errors import AudioError, BusyError, NightingaleError, WorkerError
+from nightingale.pipeline import Nightingale
 from nightingale.server import cloning
 from nightingale.server.cloning import CloneLimits, Cloner
+from nightingale.server.dispatch import Limits
 from nightingale.server.faults import Fault
 from nightingale.server.keys import ANYBODY, Key
 from nightingale.server.supervisor import Recipe
+from nightingale.server.utterance import Ask
+from nightingale.voice.card import Card
+from nightingale.voice.library import from_release, to_bytes
+from nightingale.weights.folder import find_in
+from nightingale.weights.load import read_tensors
 from tests.audio.corpus import crafted
 from tests.server.conftest import Subject
 from tests.server.running import Server, serving
+from tests.server.test_dispatch import running
 
 SECRET = "sesame-opens"
 
@@ -318,3 +326,39 @@ def test_a_folder_that_cannot_be_written_is_507_in_the_usual_shape(
     assert reply.status_code == 507, reply.text
     assert reply.json()["error"]["code"] == "storage_failed"
     assert reply.json()["error"]["type"] == "server_error"
+
+
+@pytest.mark.slow
+def test_a_deleted_voice_is_forgotten_by_the_worker(subject: Subject, tmp_path: Path) -> None:
+    """A voice that the worker knows is not sent again: its digest alone will do."""
+    own = from_release(read_tensors(find_in(subject.folder, tmp_path)[1]["voice"]))
+    data = to_bytes(own, Card("fledgling", "en"))
+    digest = hashlib.sha256(data).hexdigest()
+
+    async def check() -> None:
+        async with running(subject, tmp_path, Limits()) as it:
+
+            async def speak(voice_file: bytes) -> int:
+                ask = Ask({**subject.options}, ["Hello."], voice=digest, voice_file=voice_file)
+                return len(await it.speak(ask))
+
+            n_samples = await speak(data)
+            assert await speak(b"") == n_samples
+            it.dispatcher.forget(digest)
+            with pytest.raises(NightingaleError, match="not a voice file"):
+                await speak(b"")
+            assert await speak(data) == n_samples
+
+    asyncio.run(check())
+
+
+@pytest.mark.slow
+def test_what_was_computed_from_a_voice_is_dropped_with_it(
+    subject: Subject, tmp_path: Path
+) -> None:
+    model = Nightingale.load(subject.folder, home=tmp_path, plan="live", watermark=False)
+    before = model.say("Hello.", seed=1).samples
+    assert (len(model._prefixes), len(model._passages)) == (1, 1)
+    model.forget(model.parts.voice)
+    assert (len(model._prefixes), len(model._passages)) == (0, 0)
+    assert np.array_equal(model.say("Hello.", seed=1).samples, before)
