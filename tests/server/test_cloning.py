@@ -130,7 +130,7 @@ def guarded(subject: Subject, tmp_path_factory: pytest.TempPathFactory) -> Itera
         "".join(
             f'[{name}]\nsha256 = "{hashlib.sha256(name.encode()).hexdigest()}"\n{more}'
             for name, more in (
-                ("anna", "max_streams = 1\n"), ("bert", "max_characters = 900\n"),
+                ("anna", "max_streams = 1\n"), ("bert", "max_characters = 510\n"),
                 ("carl", ""), ("dora", ""),
             )
         )
@@ -226,7 +226,7 @@ def test_cloning_counts_against_the_limits_of_a_key(guarded: Server, recording: 
         thread.join()
     assert sorted(answers) == [201, 429, 429]
     assert upload(guarded, "first", b"no sound", "bert").status_code == 400
-    refused = upload(guarded, "second", b"no sound", "bert")  # 500 characters each, 900 a minute
+    refused = upload(guarded, "second", b"no sound", "bert")  # 500 characters each, 510 a minute
     assert refused.status_code == 429
     assert int(refused.headers["retry-after"]) > 0
     until(lambda: "invalid_api_key" in (upload(guarded, "x", b"", "nobody").text))

@@ -112,3 +112,17 @@ def test_empty_texts_count_and_a_million_of_them_take_constant_time_and_memory()
     assert min(took[1:]) < 20 * took[0]  # 4 s against 0.02 s with a list
     with pytest.raises(QuotaError):
         key.spend(990_000)
+
+
+def test_an_administrator_is_named_in_the_file_or_holds_the_key_of_the_environment(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "keys.toml"
+    for value, is_admin in (("true", True), ("false", False)):
+        file.write_text(f'[anna]\nsha256 = "{sum_of("open")}"\nadmin = {value}\n')
+        keys = Keys.read(file, "third")
+        found = [keys.find(key) for key in ("open", "third")]
+        assert [key is not None and key.admin for key in found] == [is_admin, True]
+    file.write_text(f'[anna]\nsha256 = "{sum_of("open")}"\nadmin = "no"\n')
+    with pytest.raises(OptionError, match="must be true or false"):
+        Keys.read(file, None)

@@ -221,3 +221,13 @@ def test_uploads_that_cannot_be_cloned_start_no_process(
     assert what in reply.json()["error"]["message"]
     assert front_of(gate).cloner.n_starts == 0
     assert front_of(gate).cloner.n_pending == 0
+
+
+def test_requests_that_are_refused_are_counted_by_status(gate: Gate) -> None:
+    for _ in range(3):
+        assert as_key(gate, "nobody", "GET", "/v1/audio/voices").status_code == 401
+    assert as_key(gate, "anna", "GET", "/v1/requests/none").status_code == 404
+    metrics = as_key(gate, "anna", "GET", "/metrics").text
+    assert 'nightingale_refused_total{status="401"} 3.0' in metrics
+    assert 'nightingale_refused_total{status="404"} 1.0' in metrics
+    assert 'nightingale_refused_total{status="403"} 0.0' in metrics

@@ -69,6 +69,7 @@ class Gate:
             self._check_size(scope, headers)
         except Fault as fault:
             await _refuse(scope, receive, _stamped(send, stamp), fault)
+            self._front.meters.refused.labels(str(fault.status)).inc()
             _note_refusal(scope, request_id, fault.status, fault.code)
             return
         state = scope.setdefault("state", {})
@@ -83,6 +84,7 @@ class Gate:
         finally:
             body.release()
             if state.get("status", 200) >= 400:
+                self._front.meters.refused.labels(str(state["status"])).inc()
                 _note_refusal(scope, request_id, state["status"], state.get("code", ""))
 
     def _check_origin(self, scope: Scope, headers: dict[str, str]) -> None:

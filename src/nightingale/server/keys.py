@@ -112,9 +112,11 @@ def _parse(file: Path) -> Iterator[Key]:
     except (OSError, ValueError) as error:
         raise OptionError(f"the keys in {file} cannot be read: {error}") from error
     for name, table in tables.items():
-        known = {"sha256", "max_streams", "max_characters", "admin"}
+        admin = table.pop("admin", False) if isinstance(table, dict) else False
+        if not isinstance(admin, bool):
+            raise OptionError(f"{file}: [{name}] admin is {admin!r}, but must be true or false")
+        known = {"sha256", "max_streams", "max_characters"}
         is_table = isinstance(table, dict) and set(table) <= known
-        is_table = is_table and isinstance(table.get("admin", False), bool)
         if not is_table or not _SHA256.fullmatch(str(table.get("sha256"))):
             raise OptionError(
                 f"{file}: [{name}] needs sha256 = the SHA-256 of the key in hexadecimal, and may "
@@ -123,7 +125,7 @@ def _parse(file: Path) -> Iterator[Key]:
         for limit in sorted(known - {"sha256"}):
             if limit in table and (type(table[limit]) is not int or table[limit] < 1):
                 raise OptionError(f"{file}: [{name}] {limit} must be an integer of 1 or more")
-        yield Key(name, **table)
+        yield Key(name, admin=admin, **table)
     if not tables:
         raise OptionError(
             f"{file} contains no key, so every request would be refused; add one or drop --keys"
