@@ -1,0 +1,29 @@
+"""Cutting a text takes time in proportion to its length: forty kinds of text, by a clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import text_time
+from nightingale.text.split import Manner, TextPart
+
+
+@pytest.mark.slow
+def test_texts_of_forty_kinds_are_cut_in_linear_time() -> None:
+    """The bar of seconds is ten times that of the benchmark: the machine may be busy."""
+    rows = text_time.measure(max_s=10 * text_time.MAX_S)
+    assert len({row["kind"] for row in rows}) >= 40
+    assert [row for row in rows if not row["ok"]] == []
+
+
+def test_a_cut_in_quadratic_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rescan(text: str, _manner: Manner) -> list[TextPart]:
+        n_spaces = 0
+        for at in range(0, len(text), 50):
+            n_spaces += sum(character.isspace() for character in text[:at])
+        return []
+
+    monkeypatch.setattr(text_time, "split", rescan)
+    monkeypatch.setattr(text_time, "_N_TRIALS", 1)
+    rows = text_time.measure(4_000)
+    assert sum(not row["ok"] for row in rows) > len(rows) / 2
