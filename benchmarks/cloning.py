@@ -70,10 +70,12 @@ def clip(seconds: float) -> bytes:
     return file.getvalue()
 
 
-async def listen(client: httpx.AsyncClient, server: Server, until: float, heard: Heard) -> None:
+async def listen(
+    client: httpx.AsyncClient, server: Server, text: str, until: float, heard: Heard
+) -> None:
     """Streams, one after the other; the last one is heard to its end."""
     while time.monotonic() < until:
-        body = server.body(TEXT, seed=1, prebuffer=False)
+        body = server.body(text, seed=1, prebuffer=False)
         total, n_bytes, first, last = sha256(), 0, 0.0, 0.0
         async with client.stream("POST", f"{server.url}/v1/audio/speech", json=body) as reply:
             reply.raise_for_status()
@@ -110,10 +112,11 @@ async def measure(server: Server, given: argparse.Namespace) -> dict[str, Any]:
     """Phases in turn; figures of all without cloning, and of all with it."""
     heard, made, data = {False: Heard(), True: Heard()}, list[float](), clip(given.clip_seconds)
     async with httpx.AsyncClient(timeout=300) as client:
-        await listen(client, server, time.monotonic() + 0.1, Heard())  # nobody is cold
+        await listen(client, server, given.text, time.monotonic() + 0.1, Heard())  # nobody is cold
         for number in range(2 * given.rounds):
             is_cloning, until = bool(number % 2), time.monotonic() + given.seconds
-            work = [listen(client, server, until, heard[is_cloning]) for _ in range(given.streams)]
+            phase = heard[is_cloning]
+            work = [listen(client, server, given.text, until, phase) for _ in range(given.streams)]
             if is_cloning:
                 work += [upload(client, server, data, until, made) for _ in range(given.uploads)]
             await asyncio.gather(*work)
@@ -130,6 +133,7 @@ async def measure(server: Server, given: argparse.Namespace) -> dict[str, Any]:
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True, type=Path, help="a folder of its files")
+    parser.add_argument("--text", default=TEXT)
     parser.add_argument("--streams", type=int, default=1, help="live streams beside each other")
     parser.add_argument("--uploads", type=int, default=1, help="recordings at once")
     parser.add_argument("--clip-seconds", type=float, default=299.0)

@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from benchmarks import cloning as benchmark
 from nightingale.errors import AudioError, BusyError, NightingaleError, WorkerError
 from nightingale.pipeline import Nightingale
 from nightingale.server import cloning
@@ -210,7 +211,7 @@ def test_a_clone_is_the_one_of_the_command_line_made_in_a_process_of_its_own(
 
 @pytest.mark.slow
 def test_cloning_counts_against_the_limits_of_a_key(guarded: Server, recording: Path) -> None:
-    data = spoken(recording, 100)
+    data = spoken(recording, 20)
     answers: list[int] = []
     threads = [
         threading.Thread(
@@ -283,9 +284,11 @@ def test_hostile_recordings_harm_nobody(server: Server, recording: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_crash_of_the_cloning_process_is_not_the_workers(server: Server, recording: Path) -> None:
-    """Planted: killed by a signal that a broken decoder would raise."""
-    data, worker = spoken(recording, 290), server.worker()
+def test_speech_waits_for_no_cloning_and_survives_its_crash(
+    server: Server, recording: Path
+) -> None:
+    """Planted: a recording that takes for ever, and the signal that a broken decoder raises."""
+    data, worker, expected = spoken(recording, 290), server.worker(), server.speak("Hello.")
     answers: list[httpx.Response] = []
 
     def send() -> None:
@@ -306,12 +309,27 @@ def test_a_crash_of_the_cloning_process_is_not_the_workers(server: Server, recor
     sending = threading.Thread(target=send)
     sending.start()
     until(lambda: cpu_s(pid) > before + 0.1)
+    os.kill(pid, signal.SIGSTOP)
+    assert server.speak("Hello.") == expected
     os.kill(pid, signal.SIGSEGV)
+    os.kill(pid, signal.SIGCONT)
     sending.join()
     assert answers[0].status_code == 422, answers[0].text
     assert answers[0].json()["error"]["code"] == "recording_unusable"
     assert server.worker() == worker
-    assert server.speak("Hello.")
+    assert server.speak("Hello.") == expected
+
+
+@pytest.mark.slow
+def test_streams_beside_cloning_have_the_same_bytes(server: Server) -> None:
+    """The benchmark, small; how long gaps are is for a quiet machine to tell."""
+    given = benchmark.arguments().parse_args(
+        ["--model", "", "--seconds", "1", "--rounds", "1", "--clip-seconds", "4", "--text", "Hi."]
+    )
+    found = asyncio.run(benchmark.measure(server, given))
+    assert found["same_bytes"]
+    assert found["voices"] >= 1
+    assert found["with"]["streams"] >= 1
 
 
 @pytest.mark.slow
