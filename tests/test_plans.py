@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from nightingale.assembly import hasten_flow, pack_t3
 from nightingale.cli import app
 from nightingale.core import PLANS, Plan
-from nightingale.errors import OptionError
+from nightingale.errors import CorruptFileError, OptionError
 from nightingale.flow.estimator import Estimator
 from nightingale.flow.fast import FastEstimator
 from nightingale.flow.model import Flow
@@ -112,6 +112,18 @@ def test_a_changed_source_is_packed_anew(tmp_path: Path) -> None:
     assert pack_t3(release, tmp_path, PLANS["balanced"]) != before
 
 
+def test_packed_weights_that_were_changed_are_refused(tmp_path: Path) -> None:
+    release = make_release(tmp_path / "release", "english")
+    file = pack_t3(release, tmp_path, PLANS["balanced"])
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(CorruptFileError, match="run `nightingale quantize`"):
+        Nightingale.load(release, home=tmp_path, device="cpu", plan="balanced")
+    pack_t3(release, tmp_path, PLANS["balanced"])
+    Nightingale.load(release, home=tmp_path, device="cpu", plan="balanced")
+
+
 def test_an_unknown_plan_is_refused_by_name(release: Path, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="no plan 'warp'; there are reference, balanced, fast"):
         Nightingale.load(release, home=tmp_path, plan="warp")
@@ -121,7 +133,7 @@ def test_the_command_packs_and_says_where(release: Path, tmp_path: Path) -> None
     environ = {"NIGHTINGALE_HOME": str(tmp_path / "home")}
     done = CliRunner().invoke(app, ["quantize", str(release), "--plan", "fast"], env=environ)
     assert done.exit_code == 0, done.stderr
-    (file,) = (tmp_path / "home" / "packed").iterdir()
+    (file,) = (tmp_path / "home" / "packed").glob("*.safetensors")
     assert file.name in done.stderr.replace("\n", "")
     refused = CliRunner().invoke(
         app, ["quantize", str(release), "--plan", "reference"], env=environ
