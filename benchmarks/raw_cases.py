@@ -1,0 +1,230 @@
+"""Made-up conversations, byte by byte: heads, bodies, frames, events, their sizes and times.
+
+A case is drawn from a seed alone, so that one which shows a fault can be repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Protocol = Literal["http", "websocket", "wyoming"]
+PROTOCOLS: tuple[Protocol, ...] = ("http", "http", "http", "websocket", "websocket", "wyoming")
+
+PATHS = (
+    *("/", "/docs", "/page/page.js", "/v1/models", "/v1/models/x", "/v1/audio/voices", "/metrics"),
+    *("/health/live", "/v1/requests/x", "/tts-stream?text=Hi", "/nowhere", "/%00", "/..%2f..", "*"),
+    *("/tts", "/v1/audio/speech", "/upload_reference", "/ws/tts", "//", "/?\xff", "http://a.b/c"),
+)
+METHODS = ("GET", "GET", "POST", "POST", "HEAD", "OPTIONS", "DELETE", "PUT", "CONNECT", "X", "get")
+VALUES: dict[str, tuple[str, ...]] = {
+    "host": ("localhost", "127.0.0.1", "evil.example", "[", "[::1]:8004", "", "a:b:c", "\xff"),
+    "origin": ("http://localhost:1", "https://evil.example", "null", "http://[", "\xe9", ""),
+    "authorization": ("Bearer x", "Basic \xe9", "Basic ====", "Basic", "Digest a=b", "", " "),
+    "content-type": ("application/json", "multipart/form-data", "text/plain", ";;;", "\xff",
+                     "multipart/form-data; boundary=x", "application/x-www-form-urlencoded"),
+    "content-length": ("0", "5", "-1", "1e9", "99999999999999999999", "\xb2", "0x5", "5, 5"),
+    "transfer-encoding": ("chunked", "gzip, chunked", "identity", "chunked, chunked", "x"),
+    "expect": ("100-continue", "x"),
+    "connection": ("close", "keep-alive", "upgrade", "upgrade, close", "x" * 500),
+    "upgrade": ("websocket", "h2c", "x"),
+    "range": ("bytes=0-0", "bytes=" + "0-0," * 900, "bytes=-", "x"),
+    "sec-fetch-site": ("cross-site", "same-site", "none", "x"),
+    "x-request-id": ("a", "\xe9", "a" * 500, "../x"),
+    "accept": ("*/*", "x" * 4000),
+}  # fmt: skip
+JUNK: tuple[Any, ...] = (
+    *(None, True, 0, -1, 10**30, 1e308, float("nan"), "", " ", "x" * 2000, "\u0000", "\ud800"),
+    *([], {}, [[]] * 50, {"id": "x"}, "Hi.", "\U0001f600" * 50, "\u202e)" * 40),
+)
+FIELDS = ("input", "text", "voice", "response_format", "sample_rate", "seed", "temperature", "id",
+          "speed", "stream", "stream_format", "model", "language", "played_ms", "type")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is written, with the pause behind each piece; and how it ends."""
+
+    number: int
+    protocol: Protocol
+    kind: str
+    pieces: tuple[tuple[bytes, float], ...]
+    reads: bool = True  # else it hangs up without having looked
+
+
+def draw(seed: int, number: int) -> Case:
+    """The case of that number."""
+    chance = random.Random(f"{seed}:{number}")
+    protocol = chance.choice(PROTOCOLS)
+    kind, data = _DRAW[protocol](chance)
+    mutation = chance.random()
+    if mutation < 0.1:
+        kind, data = f"{kind}, damaged", _damaged(chance, data)
+    elif mutation < 0.2:
+        kind, data = f"{kind}, cut", data[: chance.randrange(1 + len(data))]
+    return Case(number, protocol, kind, _timed(chance, data), chance.random() > 0.1)
+
+
+def _size(chance: random.Random, most: float = 5.3) -> int:
+    """Up to 200,000, each power of ten as likely as any other."""
+    return int(10 ** chance.uniform(0, most))
+
+
+def _timed(chance: random.Random, data: bytes) -> tuple[tuple[bytes, float], ...]:
+    if chance.random() < 0.6 or len(data) < 2:
+        return ((data, 0.0),)
+    cuts = sorted(chance.randrange(len(data)) for _ in range(chance.randint(1, 6)))
+    pieces = [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+    longest = chance.choice((0.01, 0.01, 0.1, 1.0))
+    return tuple((piece, chance.uniform(0, longest)) for piece in pieces if piece)
+
+
+def _damaged(chance: random.Random, data: bytes) -> bytes:
+    changed = bytearray(data)
+    for _ in range(chance.randint(1, 8)):
+        at = chance.randrange(1 + len(changed))
+        noise = chance.choice(
+            (b"\x00", b"\r", b"\n", b"\xff", b":", bytes([chance.randrange(256)]))
+        )
+        if chance.random() < 0.5:
+            changed[at:at] = noise * _size(chance, 3)
+        else:
+            changed[at : at + 1] = noise
+    return bytes(changed)
+
+
+def _json(chance: random.Random, **fields: Any) -> bytes:
+    for _ in range(chance.randint(0, 3)):
+        fields[chance.choice(FIELDS)] = chance.choice(JUNK)
+    text = json.dumps(fields)
+    shape = chance.random()
+    if shape < 0.05:
+        text = "[" * _size(chance) + text
+    elif shape < 0.10:
+        text = text[:-1] + ', "more": [' + ",".join(["[]"] * _size(chance, 4.8)) + "]}"
+    return text.encode()
+
+
+def _head(chance: random.Random, method: str, path: str, more: dict[str, str]) -> bytes:
+    headers = [("host", "localhost"), *more.items()]
+    for _ in range(chance.choice((0, 0, 0, 1, 1, 1, 2, 5, 20, 150))):
+        name = chance.choice((*VALUES, "cookie", "x" * 20))
+        values = VALUES.get(name, ("a=b",))
+        headers.append((name, values[0] if chance.random() < 0.4 else chance.choice(values)))
+    if chance.random() < 0.1:
+        headers.append(("x-long", "v" * _size(chance)))
+    if chance.random() < 0.05:
+        path += "?" + "u" * _size(chance)
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
+    return f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1", "replace")
+
+
+_SPOKEN = b'{"input": "Hi.", "max_tokens": 2, "response_format": "pcm"}'
+_PLAIN = (
+    b"POST /v1/audio/speech HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
+    % len(_SPOKEN)
+) + _SPOKEN
+
+
+def _http(chance: random.Random) -> tuple[str, bytes]:
+    kind = chance.random()
+    if kind < 0.05:
+        return "noise", chance.randbytes(_size(chance, 4))
+    if kind < 0.2:
+        path = chance.choice(("/", "/v1/models", "/health/live", "/v1/audio/voices", "/metrics"))
+        return f"plain GET {path}", f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
+    if kind < 0.25:
+        return "plain POST", _PLAIN
+    method, path = chance.choice(METHODS), chance.choice(PATHS)
+    if chance.random() < 0.4:
+        method, path = "POST", chance.choice(("/v1/audio/speech", "/tts", "/v1/audio/voices"))
+    if method != "POST":
+        return f"{method} {path}", _head(chance, method, path, {}) * chance.choice((1, 1, 1, 30))
+    limits = {"max_tokens": chance.randint(1, 4), "response_format": "pcm"}
+    body = _json(
+        chance, input=".", text=".", **limits
+    )  # nothing to say, unless a field is replaced
+    if chance.random() < 0.03:
+        body = b"x" * _size(chance)
+    kind = chance.random()
+    if kind < 0.15:
+        framed = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in _parts(chance, body))
+        return "POST chunked", _head(
+            chance, method, path, {"transfer-encoding": "chunked"}
+        ) + framed + chance.choice((b"0\r\n\r\n", b"", b"-1\r\n", b"fffffffffffffffff\r\n"))
+    told = len(body) if kind < 0.85 else chance.choice((0, len(body) + 9, 10**12))
+    more = {"content-length": str(told), "content-type": "application/json"}
+    return "POST", _head(chance, method, path, more) + body
+
+
+def _parts(chance: random.Random, body: bytes) -> list[bytes]:
+    size = max(1, _size(chance, 4))
+    return [body[at : at + size] for at in range(0, len(body), size)][:500]
+
+
+SHAKE = (
+    b"GET /ws/tts HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+    b"sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
+
+
+def _frame(opcode: int, data: bytes, *, first: int = 0x80, masked: bool = True) -> bytes:
+    mask = 0x80 if masked else 0
+    if len(data) < 126:
+        size = bytes([mask | len(data)])
+    elif len(data) < 2**16:
+        size = bytes([mask | 126]) + struct.pack("!H", len(data))
+    else:
+        size = bytes([mask | 127]) + struct.pack("!Q", len(data))
+    return bytes([first | opcode]) + size + (b"\0\0\0\0" if masked else b"") + data
+
+
+def _websocket(chance: random.Random) -> tuple[str, bytes]:
+    if chance.random() < 0.1:
+        more = {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
+        return "handshake", _head(chance, "GET", "/ws/tts", more)
+    frames = [_message(chance) for _ in range(chance.choice((1, 2, 5, 20, 300)))]
+    return "frames", SHAKE + b"".join(frames)
+
+
+def _message(chance: random.Random) -> bytes:
+    kind = chance.random()
+    if kind < 0.7:
+        name = chance.choice(("start", "text", "text", "flush", "end", "cancel", "ping", "x"))
+        return _frame(1, _json(chance, type=name, id=chance.choice("abc"), text=" .", max_tokens=2))
+    data = chance.randbytes(_size(chance, 3))
+    if kind < 0.8:
+        return _frame(chance.choice((2, 8, 9, 10)), data[: chance.choice((0, 2, 125, 900))])
+    if kind < 0.9:
+        return _frame(1, b"", first=0) + _frame(0, b"", first=0) * _size(chance, 3) + _frame(0, b"")
+    return _frame(chance.randrange(16), data, first=chance.randrange(16) << 4, masked=kind < 0.95)
+
+
+def _wyoming(chance: random.Random) -> tuple[str, bytes]:
+    if chance.random() < 0.1:
+        return "noise", chance.randbytes(_size(chance, 4))
+    kinds = ("describe", "ping", "synthesize", "synthesize-start", "synthesize-chunk", "x",
+             "synthesize-stop", "audio-start")  # fmt: skip
+    events = []
+    for _ in range(chance.choice((1, 2, 5, 300))):
+        data: dict[str, Any] = {"text": chance.choice((" .", "", *JUNK[:4], "." * _size(chance)))}
+        if chance.random() < 0.2:
+            data["voice"] = chance.choice(({}, {"name": "nobody"}, {"language": 7}, 7, None))
+        event: dict[str, Any] = {"type": chance.choice(kinds), "data": data}
+        if chance.random() < 0.1:
+            event[chance.choice(("data_length", "payload_length"))] = chance.choice(
+                (0, 5, -1, 10**12, "x", 1.5, None)
+            )
+        events.append(json.dumps(event).encode() + b"\n")
+    return "events", b"".join(events)
+
+
+_DRAW: dict[Protocol, Callable[[random.Random], tuple[str, bytes]]] = {
+    "http": _http,
+    "websocket": _websocket,
+    "wyoming": _wyoming,
+}
