@@ -153,7 +153,8 @@ async def wire(server: Server, n_cases: int, seed: int, n_clients: int) -> dict[
         beside = await listening
         after = listener.front_mb()
     stall_s = max(0.0, beside.gap_s - alone.gap_s, beside.probe_s - alone.probe_s)
-    errors = server.log.read_text().count('"level": "error"') if server.log.is_file() else 0
+    log = server.log.read_text().splitlines() if server.log.is_file() else []
+    errors = [line for line in log if '"level": "error"' in line]
     told = {
         "cases": n_cases,
         "faults": faults[:20],
@@ -163,7 +164,7 @@ async def wire(server: Server, n_cases: int, seed: int, n_clients: int) -> dict[
         "stall_s": round(stall_s, 3),
         "same_bytes": alone.sums == beside.sums and len(alone.sums) == 1,
         "growth_mb": round(after - before, 1),
-        "errors_in_log": errors,
+        "errors_in_log": errors[:20],
     }
     is_ok = not faults and not errors and told["same_bytes"] and after - before < _MAX_GROWTH_MB
     return {"ok": bool(is_ok and stall_s <= _MAX_STALL_S), **told}

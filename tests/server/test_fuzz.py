@@ -85,6 +85,7 @@ def test_made_up_bytes_cause_no_server_error_and_no_stall(subject: Subject, tmp_
     print(told)
     assert not told["faults"]
     assert told["same_bytes"]
-    assert told["errors_in_log"] == restarts == 0
+    assert not told["errors_in_log"]
+    assert restarts == 0
     assert told["growth_mb"] < 100
     assert told["stall_s"] < 5, "far more than a busy machine explains"

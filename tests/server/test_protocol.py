@@ -165,12 +165,16 @@ def test_a_stray_line_end_after_a_body_does_not_end_a_long_answer(quick: Edge) -
         assert read_all(client, 3.0).endswith(b"\r\n1\r\n0\r\n\r\n")
 
 
+BUSY = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n"  # and no body
+
+
 def test_connections_per_address_and_in_all_are_limited() -> None:
     with edge(app, ConnectionLimits(max_connections=5, max_per_address=3)) as it:
         clients = [it.connect() for _ in range(3)]
         for client in clients:
-            client.sendall(GET)
+            client.sendall(BUSY)
         assert wait_until(lambda: len(it.connections) == 3)
+        time.sleep(0.2)
         refused = it.exchange(b"")
         assert (status(refused), b"retry-after: 1" in refused) == (429, True)
         clients.pop().close()
@@ -178,10 +182,31 @@ def test_connections_per_address_and_in_all_are_limited() -> None:
         for client in clients:
             client.close()
     with edge(app, ConnectionLimits(max_connections=2)) as it:
-        with it.connect(), it.connect():
-            assert wait_until(lambda: len(it.connections) == 2)
+        with it.connect() as one, it.connect() as two:
+            one.sendall(BUSY)
+            two.sendall(BUSY)
+            time.sleep(0.2)
             assert status(it.exchange(GET + b"\r\n")) == 503
         assert wait_until(lambda: status(it.exchange(GET + b"\r\n")) == 200)
+
+
+@pytest.mark.parametrize("held", [b"", GET, GET + b"\r\n"], ids=["silent", "head", "kept alive"])
+def test_idle_connections_make_room(held: bytes) -> None:
+    """2,000 idle connections of one client must not keep anybody out."""
+    with edge(app, ConnectionLimits(max_connections=5)) as it:
+        busy = it.connect()
+        busy.sendall(BUSY)
+        idle = [it.connect() for _ in range(4)]
+        for client in idle:
+            client.sendall(held)
+        assert wait_until(lambda: len(it.connections) == 5)
+        time.sleep(0.2)
+        for _ in range(6):
+            assert status(it.exchange(GET + b"\r\n")) == 200
+        busy.sendall(b"x" * 9)
+        assert status(read_all(busy)) == 200  # what works is left alone
+        for client in (busy, *idle):
+            client.close()
 
 
 def test_websockets_count_as_connections_until_they_are_closed() -> None:
@@ -297,7 +322,7 @@ class Wire(asyncio.Transport):
 def test_64_connections_per_address_unless_it_is_loopback() -> None:
     async def main() -> None:
         connections = Connections(ConnectionLimits(), 60.0)
-        faults = [connections.add(Wire("203.0.113.9")) for _ in range(65)]
+        faults = [connections.add(Wire("203.0.113.9")) for _ in range(65)]  # none of them idle
         assert [fault is None for fault in faults] == [True] * 64 + [False]
         assert connections.add(Wire("203.0.113.10")) is None
         assert all(connections.add(Wire("127.0.0.1")) is None for _ in range(200))

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pytest
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
@@ -118,3 +122,27 @@ def test_noise_is_no_harm(server: Server, solo: Solo) -> None:
     ):
         asyncio.run(shout(noise))
     assert sound(converse(server, [Synthesize(TEXT)], AudioStop))
+
+
+def test_a_flood_of_texts_is_not_read_and_a_hang_up_cancels_them(
+    server: Server, solo: Solo
+) -> None:
+    """5,000 texts were 5,000 tasks; hanging up raised RecursionError, and all were spoken."""
+    text = json.dumps({"type": "synthesize", "data": {"text": f"{TEXT} " * 400}}).encode() + b"\n"
+    n_before = server.meter("audio_seconds_total")
+    with socket.create_connection(("127.0.0.1", server.wyoming_port)) as flood:
+        flood.settimeout(1.0)
+        n_sent = 0
+        with suppress(TimeoutError):
+            while n_sent < 5000 * len(text):
+                n_sent += flood.send(text)
+        assert n_sent < 30_000_000  # of 90 MB: the rest does not leave this machine's buffers
+        assert sound(converse(server, [Synthesize(TEXT)], AudioStop)) == b"".join(
+            encode([solo(TEXT)], "pcm")
+        )
+    until = time.monotonic() + 20
+    while server.meter("speaking") or server.meter("waiting"):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert server.meter("audio_seconds_total") - n_before < 200  # two texts are 1,900 s
+    assert "RecursionError" not in server.log.read_text()

@@ -37,13 +37,16 @@ class ConnectionLimits:
 @dataclass(slots=True, eq=False)
 class _Open:
     address: str
-    n_unsent: int
+    is_idle: Callable[[], bool]
     progress_at: float
+    n_unsent: int = 0
 
 
 class Connections:
     """Counts connections per client address, and aborts those that take nothing.
 
+    Where there is no room for another one, the oldest idle connection is closed for it: of the same
+    address, or of the address that has most. Only if none is idle, the new one is refused.
     An entry leaves when its transport is closed and flushed, so that no path of any protocol can
     forget to remove one. A transport that is closed while its client does not read would never be
     flushed: it is aborted like any other that makes no progress for `stall_s`.
@@ -60,21 +63,35 @@ class Connections:
         self._max_unsent = max_unsent
         self._open: dict[asyncio.WriteTransport, _Open] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self.on_refused: Callable[[int], None] = lambda _status: None  # counts, by status
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def add(self, transport: asyncio.WriteTransport) -> Fault | None:
+    def add(
+        self, transport: asyncio.WriteTransport, is_idle: Callable[[], bool] = lambda: False
+    ) -> Fault | None:
         """Count it; or say why there may not be another one."""
         address = client_address(transport)
-        fault = self._fault(address)
-        if fault is not None:
+        if self._fault(address) is not None:
             self.sweep()  # some may be gone
-            fault = self._fault(address)
-        if fault is None:
-            self._open[transport] = _Open(address, 0, self._clock())
-            self._arm()
-        return fault
+        while (fault := self._fault(address)) is not None:
+            if not self._evict(address if fault.status == 429 else None):
+                return fault
+        self._open[transport] = _Open(address, is_idle, self._clock())
+        self._arm()
+        return None
+
+    def _evict(self, address: str | None) -> bool:
+        """Close the oldest idle connection of an address, or of that which has most of them."""
+        idle = [transport for transport, entry in self._open.items() if entry.is_idle()]
+        if address is None and idle:
+            address = Counter(self._open[it].address for it in idle).most_common(1)[0][0]
+        for transport in idle:
+            if self._open[transport].address == address:
+                self._abort(transport, "idle")
+                return True
+        return False
 
     def sweep(self) -> None:
         """Forget what is closed; abort who reads nothing, and the largest of too much unsent."""

@@ -93,6 +93,8 @@ class Front:
 
     def __post_init__(self) -> None:
         self.connections = Connections(self.config.connections, self.config.stall_s)
+        self.connections.on_refused = lambda status: self.meters.refused.labels(str(status)).inc()
+        self.meters.connections.set_function(lambda: len(self.connections))
         self.cloner = Cloner(self.dispatcher.supervisor.recipe)
 
     def ask(self, text: str, voice: str | None, sampling: Sampling, key: Key = ANYBODY) -> Ask:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -57,6 +57,9 @@ class Meters:
         self.refused = Counter(
             "refused", "HTTP and WebSocket requests refused, by status; 401: wrong API key.",
             ["status"], **here,  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.connections = Gauge(
+            "connections", "Open connections of all protocols.", **here,  # type: ignore[arg-type]
         )  # fmt: skip
         self.clones = Counter(
             "clones", "Voice cloning requests by outcome.", ["ending"], **here,  # type: ignore[arg-type]

@@ -49,7 +49,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        fault = self._all.add(transport)
+        fault = self._all.add(transport, lambda: not (self._is_responding or self._is_upgraded))
         if fault is not None:
             self._refuse(fault)
         else:
@@ -145,6 +145,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _refuse(self, fault: Fault) -> None:
         """Answer and close; in the middle of another answer, only close."""
         log.info("refused", extra={"status": fault.status, "code": fault.code})
+        self._all.on_refused(fault.status)
         self._unwatch()
         if not self._is_responding and not self.transport.is_closing():
             self.transport.write(_response(fault))

@@ -112,7 +112,7 @@ class Caller:
 
     async def run(self) -> None:
         """Until it hangs up; nothing is computed for who is gone."""
-        fault = self._front.connections.add(self._writer.transport)
+        fault = self._front.connections.add(self._writer.transport, lambda: self._is_idle)
         if fault is not None:
             await self._fail(fault)
             return
@@ -145,7 +145,7 @@ class Caller:
                 async with asyncio.timeout(limit_s):
                     return await async_read_event(self._reader)
             except TimeoutError:
-                if self._writing is None and (self._is_speaking or not self._texts.empty()):
+                if self._writing is None and not self._is_idle:
                     continue
                 message = f"nothing came for {limit_s:g} s; connect again"
                 await self._fail(Fault(408, "timeout", message))
@@ -181,6 +181,10 @@ class Caller:
             self._writing.put(text)
         elif SynthesizeStop.is_type(event.type):
             self._end()
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._writing is None and not self._is_speaking and self._texts.empty()
 
     def _end(self) -> None:
         """The text that comes in pieces is whole."""
