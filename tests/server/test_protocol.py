@@ -106,6 +106,7 @@ def test_the_next_head_has_its_own_limit(plain: Edge) -> None:
             assert status(read_all(client, 0.2)) == 200
 
 
+@pytest.mark.slow
 def test_requests_that_are_sent_ahead_are_few(plain: Edge) -> None:
     answer = plain.exchange((GET + b"\r\n") * 10)
     assert answer.count(b"200 OK") == 10
@@ -115,6 +116,7 @@ def test_requests_that_are_sent_ahead_are_few(plain: Edge) -> None:
         assert is_closed_after(client, 10) is not None
 
 
+@pytest.mark.slow
 def test_slow_heads_slow_bodies_and_idle_connections_are_closed(quick: Edge) -> None:
     post = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\n"
 
@@ -148,6 +150,7 @@ def test_slow_heads_slow_bodies_and_idle_connections_are_closed(quick: Edge) -> 
         assert not is_head or status(answer) == 408
 
 
+@pytest.mark.slow
 def test_a_body_may_take_longer_if_it_comes_fast_enough(quick: Edge) -> None:
     with quick.connect() as client:
         client.sendall(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 40000\r\n\r\n")
@@ -157,6 +160,7 @@ def test_a_body_may_take_longer_if_it_comes_fast_enough(quick: Edge) -> None:
         assert b"40000" in read_all(client)
 
 
+@pytest.mark.slow
 def test_a_stray_line_end_after_a_body_does_not_end_a_long_answer(quick: Edge) -> None:
     """Some clients send one; the head's time must not run while another answer is sent."""
     post = b"POST /slow HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\nx\r\n"
@@ -168,6 +172,7 @@ def test_a_stray_line_end_after_a_body_does_not_end_a_long_answer(quick: Edge) -
 BUSY = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n"  # and no body
 
 
+@pytest.mark.slow
 def test_connections_per_address_and_in_all_are_limited() -> None:
     with edge(app, ConnectionLimits(max_connections=5, max_per_address=3)) as it:
         clients = [it.connect() for _ in range(3)]
@@ -218,6 +223,7 @@ def test_websockets_count_as_connections_until_they_are_closed() -> None:
         assert wait_until(lambda: status(it.exchange(GET + b"\r\n")) == 200)
 
 
+@pytest.mark.slow
 def test_an_answer_that_nobody_reads_is_aborted() -> None:
     """30 MB were kept for ever, and SIGTERM waited for them."""
     with edge(app, stall_s=0.5) as it:
@@ -241,6 +247,7 @@ def test_an_answer_that_nobody_reads_is_aborted() -> None:
         slow.close()
 
 
+@pytest.mark.slow
 def test_too_much_that_is_unsent_ends_the_largest() -> None:
     with edge(app, max_unsent=40_000_000) as it:
         clients = [it.connect() for _ in range(3)]
@@ -259,6 +266,7 @@ SHAKE = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frame", [FRAME, b"\x89\x80\x00\x00\x00\x00"], ids=["text", "ping"])
 def test_a_flood_of_frames_is_read_slowly_and_costs_others_nothing(frame: bytes) -> None:
     """16,000 messages a second made everybody else wait for one to two seconds."""
@@ -281,6 +289,7 @@ def test_a_flood_of_frames_is_read_slowly_and_costs_others_nothing(frame: bytes)
         assert sorted(waits)[len(waits) // 2] < 0.05  # 0.3 s without the limit
 
 
+@pytest.mark.slow
 def test_messages_at_the_rate_of_a_language_model_are_not_slowed() -> None:
     with edge(app) as it, connect(f"ws://127.0.0.1:{it.port}/") as client:
         begun = time.monotonic()

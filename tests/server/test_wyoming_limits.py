@@ -55,6 +55,7 @@ async def kinds(reader: asyncio.StreamReader, within_s: float = 20) -> list[tupl
     return found
 
 
+@pytest.mark.slow
 def test_text_in_pieces_that_stops_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +154,7 @@ def test_what_is_not_wyoming_is_closed_without_a_word_in_the_log(
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
+@pytest.mark.slow
 def test_a_flood_of_events_is_read_slowly_and_the_loop_goes_on(tmp_path: Path) -> None:
     async def talk(front: Front, connect: Open) -> None:
         reader, writer = await connect()
