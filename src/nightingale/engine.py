@@ -30,6 +30,7 @@ PATIENCE_S = 0.5  # who waits for the first sound is due after this; who listens
 
 Hear = Callable[[AudioChunk], None]  # called in the engine's thread: hand it on, do not wait
 End = Callable[[Exception | None], None]  # once, when nothing comes any more
+Around = Callable[[bool], None]  # before a step with True, behind it with False; same thread
 Ready = Callable[[], bool]  # False while a step would have nothing to do: no text has come yet
 
 
@@ -44,6 +45,7 @@ class Request:
     n_skip: int = 0  # samples that its listener has from elsewhere, and is not given again
     n_allowed: int | None = None  # samples from the beginning that it has room for; None: all
     is_ready: Ready = lambda: True
+    around: Around = lambda _is_begun: None
     first_at: float | None = None  # when its listener began to hear
     n_samples: int = 0  # that were made, skipped ones too
     is_cancelled: bool = False
@@ -83,7 +85,7 @@ class Engine:
         since = self._stepping_since
         return 0.0 if since is None else self._clock() - since
 
-    def admit(
+    def admit(  # noqa: PLR0913
         self,
         speech: Steps,
         hear: Hear,
@@ -91,14 +93,20 @@ class Engine:
         *,
         n_skip: int = 0,
         n_allowed: int | None = None,
+        n_before: int = 0,
         is_ready: Ready = lambda: True,
+        around: Around = lambda _is_begun: None,
     ) -> Request:
-        """Begin to compute, beside the others; or refuse at once."""
-        request = Request(speech, hear, end, self._clock(), n_skip, n_allowed, is_ready)
+        """Begin to compute, beside the others; or refuse at once.
+
+        `n_before`: samples before the first that `speech` makes, if it goes on from a checkpoint.
+        """
+        request = Request(speech, hear, end, self._clock(), n_skip, n_allowed, is_ready, around)
+        request.n_samples = n_before
         with self._changed:
             if self._is_closed:
                 raise BusyError("this engine is closing: ask another one")
-            if len(self._requests) >= self._max:
+            if sum(not request.is_cancelled for request in self._requests) >= self._max:
                 raise BusyError(f"{self._max} requests are being spoken already: try again soon")
             self._requests.append(request)
             self._changed.notify()
@@ -133,6 +141,7 @@ class Engine:
         while (request := self._next()) is not None:
             self._stepping_since = self._clock()
             try:
+                request.around(True)
                 chunk = request.speech.step()
             except StopIteration:
                 self._finish(request, None)
@@ -140,6 +149,7 @@ class Engine:
                 self._finish(request, error)
             else:
                 self._give(request, chunk)
+            request.around(False)
             self._stepping_since = None
 
     def _next(self) -> Request | None:
@@ -149,7 +159,8 @@ class Engine:
                 if able or (self._is_closed and not self._requests):
                     break
                 self._changed.wait()
-            return min(able, key=lambda request: request.starves_at, default=None)
+            # Who was cancelled has one short step left, and then its memory is free.
+            return min(able, key=lambda it: (not it.is_cancelled, it.starves_at), default=None)
 
     def _give(self, request: Request, chunk: AudioChunk | None) -> None:
         if chunk is None or request.is_cancelled:

@@ -8,10 +8,13 @@
     │   ├── AudioError          a recording that cannot be used
     │   └── VoiceError          no such voice, or one that was made for another model
     ├── BusyError               as many requests as there may be; the same one will do later
+    │   └── UnavailableError    workers fail again and again: none is started for a while
     ├── SpeechError             the model made nothing that can be heard
     ├── PlayerError             no program on this machine could play the sound
     ├── ResumeError             what an interrupted run kept belongs to another request
     ├── WorkerError             the process that owns the model is gone, or cannot start
+    │   ├── PoisonRequestError  the worker died twice at the same step of this request
+    │   └── ResumeMismatchError the next worker would not continue the stream with the same samples
     ├── AddressError            a host or port that cannot be listened on
     ├── MissingPackageError     an optional package is needed; the message holds the command
     └── WeightsError
@@ -60,6 +63,10 @@ class BusyError(NightingaleError):
         self.retry_after_s = retry_after_s  # when it is worth asking again
 
 
+class UnavailableError(BusyError):
+    """Workers failed again and again, so the circuit breaker is open: none is started for now."""
+
+
 class SpeechError(NightingaleError):
     """The model made nothing that can be heard."""
 
@@ -74,6 +81,14 @@ class ResumeError(NightingaleError):
 
 class WorkerError(NightingaleError):
     """The process that owns the model is gone, cannot start or cannot be understood."""
+
+
+class PoisonRequestError(WorkerError):
+    """The worker process died, or had to be killed, twice at the same step of this request."""
+
+
+class ResumeMismatchError(WorkerError):
+    """The next worker has another fingerprint: it would not continue with the same samples."""
 
 
 class AddressError(NightingaleError):

@@ -179,6 +179,9 @@ class Nightingale:
             state=resume.joined if resume else None,
         )
         number, speech.n_samples = -1, joiner.n_samples
+        if resume is not None:
+            speech.n_tokens, speech.is_complete = resume.n_tokens, resume.is_complete
+            speech.unsaid += resume.unsaid
         for part in parts:
             if speech.is_cancelled:
                 return
@@ -205,7 +208,8 @@ class Nightingale:
                 speech.unsaid.append(text)
                 speech.is_complete = False
             speech.n_characters += len(part.text) + 1
-            speech.checkpoint = Checkpoint(number + 1, joiner.state)
+            spoken = speech.n_tokens, speech.is_complete, tuple(speech.unsaid)
+            speech.checkpoint = Checkpoint(number + 1, joiner.state, *spoken)
         rest = joiner.finish()
         if len(rest):
             yield AudioChunk(rest)

@@ -40,13 +40,25 @@ class Checkpoint:
 
     n_parts: int  # that are spoken
     joined: JoinState
+    n_tokens: int = 0
+    is_complete: bool = True
+    unsaid: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        return {"n_parts": self.n_parts, **self.joined.to_json()}
+        told = {"n_tokens": self.n_tokens, "is_complete": self.is_complete}
+        return {
+            "n_parts": self.n_parts, **self.joined.to_json(), **told, "unsaid": list(self.unsaid)
+        }  # fmt: skip
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> Checkpoint:
-        return cls(int(stored["n_parts"]), JoinState.from_json(stored))
+        return cls(
+            int(stored["n_parts"]),
+            JoinState.from_json(stored),
+            int(stored.get("n_tokens", 0)),
+            bool(stored.get("is_complete", True)),
+            tuple(stored.get("unsaid", ())),
+        )
 
 
 class Speech:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nightingale.core import Word
 from nightingale.errors import BusyError, OptionError, TextError, WorkerError
-from nightingale.server import dispatch
+from nightingale.server import heartbeat, link
 from nightingale.server.dispatch import Dispatcher, Limits
 from nightingale.server.supervisor import Recipe, Supervisor
 from nightingale.server.utterance import AHEAD, Ask, Utterance
@@ -158,9 +158,9 @@ def test_a_worker_that_is_stuck_is_a_pause(
     run: Callable[..., None], solo: Solo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(STUCK)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(dispatch, "_PING_S", 0.5)
-    monkeypatch.setattr(dispatch, "_STUCK_S", 3.0)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(heartbeat, "PING_S", 0.5)
+    monkeypatch.setattr(link, "_STUCK_S", 3.0)
 
     async def check(it: Running) -> None:
         assert np.array_equal(await it.speak(it.ask()), solo(TEXT))

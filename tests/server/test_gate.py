@@ -313,7 +313,7 @@ def test_busy_servers_and_spent_keys_are_logged(
     ask(gate, "POST", "/tts", json={"text": "Hello."})
     ask(gate, "GET", "/health")
     noted = [(line.__dict__["status"], line.__dict__["code"]) for line in caplog.records]
-    assert noted == [(429, "rate_limit_exceeded"), (503, "overloaded"), (503, "closing")]
+    assert noted == [(429, "rate_limit_exceeded"), (503, "overloaded"), (503, "draining")]
 
 
 def test_a_flood_of_wrong_keys_is_a_few_lines(

@@ -13,14 +13,18 @@ import pytest
 from nightingale.errors import WorkerError
 from nightingale.server.supervisor import Recipe, Supervisor
 
-SLEEPER = 'import time; print("{\\"listening\\": 1}", flush=True); time.sleep(60)'
+SLEEPER = """
+import os, sys, time
+os.write(int(sys.argv[1]), b"{\\"listening\\": 1}\\n")
+time.sleep(60)
+"""
 
 
 class Sleeper(Recipe):
     """A worker that says that it listens, and does nothing."""
 
-    def command(self, address: str) -> list[str]:  # noqa: ARG002
-        return [sys.executable, "-S", "-c", SLEEPER]
+    def command(self, address: str, status_fd: int) -> list[str]:  # noqa: ARG002
+        return [sys.executable, "-S", "-c", SLEEPER, str(status_fd)]
 
 
 async def _until_gone(pid: int) -> None:

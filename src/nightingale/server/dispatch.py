@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
 
@@ -20,19 +20,15 @@ from nightingale import errors
 from nightingale.core import PLANS, Plan, Word
 from nightingale.errors import NightingaleError, WorkerError
 from nightingale.pace import Prebuffer, RecentFactor, window_seconds
-from nightingale.server import wire
 from nightingale.server.admission import Admission
+from nightingale.server.link import WorkerLink
 from nightingale.server.supervisor import Supervisor
-from nightingale.server.utterance import Ask, Outcome, Samples, Utterance
+from nightingale.server.utterance import Ask, Blame, Outcome, Samples, Utterance
 from nightingale.server.wire import Message
 
 log = logging.getLogger("nightingale.dispatch")
 
-_PATIENCE_S = 30.0  # for a worker that dies again and again, before those who wait are told
-_MAX_TOLD = 3  # tries, if the worker itself says why it cannot start
-_TRY_AGAIN_S = 0.3
-_PING_S, _SILENT_S = 5.0, 60.0
-_STUCK_S = 180.0  # in one step; whole parts of a text take long on slow machines
+_CHORES_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +46,19 @@ class Dispatcher:
     def __init__(self, supervisor: Supervisor, limits: Limits) -> None:
         self.supervisor, self.limits = supervisor, limits
         self.admission = Admission(limits.n_speaking, limits.n_waiting)
-        self.hello: Message = {}  # what the worker said about itself
-        self.worker_bytes = 0
+        self.link = WorkerLink(supervisor, self)
         self.n_resumed = 0
         self.heard_at = self.failed_at = 0.0  # when the last sound came, and the last failure
         self.is_draining = False
         self._numbers = count(1)
         self._open: dict[int, Utterance] = {}
         self._factor = RecentFactor()
-        self._writer: asyncio.StreamWriter | None = None
-        self._connecting: asyncio.Task[None] | None = None
-        self._reading: asyncio.Task[None] | None = None
         self._chores: asyncio.Task[None] | None = None
-        self._used_at = self._pong_at = time.monotonic()
+        self._used_at = time.monotonic()
 
     async def start(self) -> None:
         """A worker, ready; if it cannot be had, that is said now."""
-        await self._connect()
+        await self.link.open()
         self._chores = asyncio.create_task(self._do_chores())
 
     def drain(self) -> None:
@@ -82,12 +74,19 @@ class Dispatcher:
             await asyncio.sleep(0.02)
         for utterance in list(self._open.values()):
             utterance.fail(WorkerError("the server is shutting down"))
-        for task in (self._chores, self._connecting):
-            if task is not None:
-                task.cancel()
+        if self._chores is not None:
+            self._chores.cancel()
+        await self.link.close()  # the worker drops what it was asked to do
         await self.supervisor.stop()
-        if self._reading is not None:
-            await self._reading  # it ends with the worker
+
+    @property
+    def hello(self) -> Message:
+        """What the worker said about itself."""
+        return self.link.hello
+
+    @property
+    def worker_bytes(self) -> int:
+        return self.link.worker_bytes
 
     @property
     def n_open(self) -> int:
@@ -125,94 +124,84 @@ class Dispatcher:
         utterance = self.utter(asked) if isinstance(asked, Ask) else asked
         await self.admission.enter()
         begun = time.monotonic()
+        try:
+            async with self._opened(utterance):
+                yield utterance
+        finally:
+            self._used_at = time.monotonic()
+            self.admission.leave(self._used_at - begun)
+
+    @asynccontextmanager
+    async def speak_at_once(self, ask: Ask) -> AsyncIterator[Utterance]:
+        """An utterance outside of admission and its limits: for the health check alone."""
+        utterance = self.utter(ask)
+        async with self._opened(utterance):
+            yield utterance
+
+    @asynccontextmanager
+    async def _opened(self, utterance: Utterance) -> AsyncIterator[None]:
         self._open[utterance.number] = utterance
         try:
             self._hand_over(utterance)
-            yield utterance
+            yield
         finally:
             if utterance.outcome is None:
                 self._send({"kind": "cancel", "id": utterance.number})
             del self._open[utterance.number]
             self.n_resumed += utterance.n_resumed
-            self._used_at = time.monotonic()
-            self.admission.leave(self._used_at - begun)
 
     def forget(self, voice: str | None) -> None:
         """A voice was deleted: the worker drops its copy, if it has one."""
         if voice is not None:
             self._send({"kind": "forget", "voice": voice})
 
-    # The way to the worker.
+    # The connection to the worker.
 
     def _send(self, message: Message, payload: bytes = b"") -> None:
-        """To the worker, if there is one; if not, the next one is told everything anew."""
-        if self._writer is not None and not self._writer.is_closing():
-            self._writer.write(wire.pack(message, payload))
+        self.link.send(message, payload)
 
     def _hand_over(self, utterance: Utterance) -> None:
-        if self._writer is not None:
-            self._send(utterance.asking())
+        if self.link.is_open:
+            self._ask(utterance)
         else:
-            self._reconnect()
+            self.supervisor.check()
+            self.link.reopen()
 
-    def _reconnect(self) -> None:
-        """In the background; whoever is open then is handed over."""
-        if self._connecting is None or self._connecting.done():
-            self._connecting = asyncio.create_task(self._try_to_connect())
-
-    async def _try_to_connect(self) -> None:
-        until, n_told = time.monotonic() + _PATIENCE_S, 0
-        while time.monotonic() < until and n_told < _MAX_TOLD and not self.is_draining:
-            try:
-                await self._connect()
-                return
-            except NightingaleError as error:
-                n_told += not isinstance(error, WorkerError)
-                log.warning("no worker", extra={"reason": str(error)})
-                await asyncio.sleep(_TRY_AGAIN_S)
-        self.failed_at = time.monotonic()
+    def on_connected(self) -> None:
+        """A new worker is given all requests that are open."""
+        self.supervisor.pin(str(self.hello["model"]))
         for utterance in list(self._open.values()):
-            reason = "the server is shutting down" if self.is_draining else "no worker is available"
-            utterance.fail(WorkerError(reason))
-
-    async def _connect(self) -> None:
-        if self._writer is not None:
-            return
-        reader, writer = await wire.connect(await self.supervisor.ready())
-        frame = await wire.receive(reader)
-        if frame is None or frame[0]["kind"] != "hello":
-            raise WorkerError("the worker did not say hello")
-        if self._writer is not None:  # somebody else was quicker
-            writer.close()
-            return
-        self.hello, self._writer, self._pong_at = frame[0], writer, time.monotonic()
-        self._reading = asyncio.create_task(self._read(reader, writer))
-        for utterance in self._open.values():
             if utterance.outcome is None:
-                self._send(utterance.asking())
+                self._ask(utterance)
 
-    async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _ask(self, utterance: Utterance) -> None:
         try:
-            while (frame := await wire.receive(reader)) is not None:
-                self._take(*frame)
-        except WorkerError as error:
-            log.warning("connection to the worker lost", extra={"reason": str(error)})
-        self._writer, self.failed_at = None, time.monotonic()
-        writer.close()
-        with suppress(OSError):
-            await writer.wait_closed()
-        is_needed = [utterance.lose() for utterance in list(self._open.values())]
-        if any(is_needed):
-            self._reconnect()
+            utterance.note_worker(self.hello.get("fingerprint", {}))
+            self._send(utterance.asking())
+        except NightingaleError as error:
+            log.error("request not sent to the worker", extra={"reason": str(error)})
+            utterance.fail(error)
 
-    def _take(self, message: Message, payload: bytes) -> None:
-        kind, number = message["kind"], message.get("id")
-        if kind == "pong":
-            self.worker_bytes, self._pong_at = message["n_bytes"], time.monotonic()
-            if message["step_s"] > _STUCK_S:
-                log.error("worker killed: stuck", extra={"step_s": round(message["step_s"], 1)})
-                self.supervisor.kill()
-        elif number in self._open and self._open[number].outcome is None:
+    def on_lost(self, blame: Blame | None) -> bool:
+        """True if somebody waits for the next worker."""
+        self.failed_at = time.monotonic()
+        blamed = self._open.get(blame.step.request) if blame else None
+        is_needed = [
+            utterance.lose(blame if utterance is blamed else None)
+            for utterance in list(self._open.values())
+        ]
+        return any(is_needed)
+
+    def on_unavailable(self, error: NightingaleError) -> None:
+        self.failed_at = time.monotonic()
+        reason = WorkerError("the server is shutting down") if self.is_draining else error
+        for utterance in list(self._open.values()):
+            if utterance.outcome is None:
+                utterance.fail(reason)
+
+    def on_message(self, message: Message, payload: bytes) -> None:
+        number = message.get("id")
+        if number in self._open and self._open[number].outcome is None:
             self._take_part(self._open[number], message, payload)
 
     def _take_part(self, utterance: Utterance, message: Message, payload: bytes) -> None:
@@ -220,10 +209,13 @@ class Dispatcher:
         utterance.unspoken = message.get("unspoken", utterance.unspoken)
         if kind == "audio":
             self.heard_at = time.monotonic()
+            self.supervisor.note_audio()
             self._take_audio(utterance, np.frombuffer(payload, "<f4"), message.get("idle_s", 0.0))
         elif kind == "words":
             words = [Word(*word) for word in message["words"]]
             utterance.hear_words(message["first"], words)
+        elif kind == "checkpoint":
+            utterance.keep_checkpoint(message)
         elif kind == "need_voice":
             self._send({"kind": "voice", "id": utterance.number}, utterance.ask.voice_file)
             self._send(utterance.asking())
@@ -251,22 +243,17 @@ class Dispatcher:
             self._factor.note(max(1, self.n_producing), *measured)
 
     async def _do_chores(self) -> None:
-        """Ask the worker how it is; end one that is silent, let go one that nobody needs."""
-        while True:
-            await asyncio.sleep(min(_PING_S, self.limits.keep_alive_s or _PING_S))
-            now = time.monotonic()
-            if self._writer is None:
-                continue
-            keep_s = self.limits.keep_alive_s
-            if keep_s is not None and not self.n_open and now - self._used_at > keep_s:
-                log.info("worker let go: idle")
-                with suppress(NightingaleError):
+        """Stop a worker that nobody needs."""
+        keep_s = self.limits.keep_alive_s
+        while keep_s is not None:
+            try:
+                await asyncio.sleep(min(_CHORES_S, keep_s))
+                is_idle = self.link.is_open and not self._open and not self.n_open
+                if is_idle and time.monotonic() - self._used_at > keep_s:
+                    log.info("worker stopped: idle")
                     await self.supervisor.stop()
-            elif now - self._pong_at > _SILENT_S:
-                log.error("worker killed: silent")
-                self.supervisor.kill()
-            else:
-                self._send({"kind": "ping"})
+            except Exception:
+                log.exception("idle worker not stopped")
 
 
 def _error(message: Message) -> NightingaleError:

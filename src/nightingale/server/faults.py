@@ -13,8 +13,11 @@ from nightingale.errors import (
     BusyError,
     MissingPackageError,
     NightingaleError,
+    PoisonRequestError,
     RequestError,
+    ResumeMismatchError,
     SpeechError,
+    UnavailableError,
     VoiceError,
 )
 from nightingale.server.keys import QuotaError
@@ -24,7 +27,9 @@ log = logging.getLogger("nightingale.faults")
 
 _STATUS: tuple[tuple[type[NightingaleError], int, str], ...] = (  # the first that fits
     (QuotaError, 429, "rate_limit_exceeded"),
+    (UnavailableError, 503, "worker_unavailable"),
     (BusyError, 503, "overloaded"),
+    (PoisonRequestError, 500, "poison_request"),  # not to be sent again as it is
     (VoiceError, 400, "voice_not_found"),
     (RequestError, 400, ""),
     (MissingPackageError, 400, ""),
@@ -52,6 +57,8 @@ class Fault(Exception):  # noqa: N818
         for kind, status, code in _STATUS:
             if isinstance(error, kind):
                 return cls(status, code or type(error).__name__, str(error), retry_after_s=after_s)
+        if isinstance(error, ResumeMismatchError):
+            return cls(503, "resume_mismatch", str(error), retry_after_s=1.0)
         if isinstance(error, NightingaleError):
             return cls(
                 503, "worker_failed", "the worker process failed; try again", retry_after_s=2.0

@@ -40,6 +40,7 @@ class Reply(Response):
         self._utterance: Utterance | None = None
         self._n_bytes, self._sum = 0, hashlib.sha256()
         self._ending = "failed"
+        self._code: str | None = None  # of what went wrong
         self._has_begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,7 +57,7 @@ class Reply(Response):
                 raise
         except Exception as error:
             fault = self._judge(error)
-            scope["state"]["code"] = fault.code  # for the log
+            scope["state"]["code"] = self._code = fault.code  # for the log
             if not self._has_begun:
                 await fault.response(scope, receive, send)
         finally:
@@ -184,6 +185,7 @@ class Reply(Response):
         receipt = {
             "id": order.request_id,
             "finish_reason": self._ending,
+            "error": self._code,
             "samples": utterance.n_received,
             "seconds": round(utterance.n_received / SAMPLES_PER_SECOND, 3),
             "bytes": self._n_bytes,
@@ -197,6 +199,7 @@ class Reply(Response):
             "request": order.request_id,
             "key": order.key.name,
             "ending": self._ending,
+            "error": self._code,
             "format": order.format,
             "characters": order.n_characters,
             "seconds": receipt["seconds"],

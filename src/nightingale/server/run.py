@@ -7,10 +7,8 @@ import gc
 import logging
 import signal
 import socket
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import FrameType
 
 import uvicorn
@@ -23,6 +21,7 @@ from nightingale.server.front import Config, Front
 from nightingale.server.keys import Keys
 from nightingale.server.meters import Meters
 from nightingale.server.protocol import WebSocketProtocol, http_protocol
+from nightingale.server.scratch import private_folder
 from nightingale.server.supervisor import Recipe, Supervisor
 from nightingale.server.voices import Voices
 
@@ -50,8 +49,8 @@ async def run(plans: Plans) -> None:
     """Until SIGTERM or SIGINT: then nobody new is let in, and who speaks may finish."""
     if not plans.wyoming:
         log.info("Wyoming is off", extra={"reason": plans.wyoming_off})
-    with tempfile.TemporaryDirectory(prefix="nightingale-") as folder:
-        dispatcher = Dispatcher(Supervisor(plans.recipe, Path(folder)), plans.limits)
+    with private_folder() as folder:
+        dispatcher = Dispatcher(Supervisor(plans.recipe, folder), plans.limits)
         try:
             if not await _start(dispatcher):
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -13,8 +14,15 @@ from numpy.typing import NDArray
 
 from nightingale.audio.audible import FirstAudible, first_audible
 from nightingale.core import SAMPLES_PER_SECOND, Word
-from nightingale.errors import NightingaleError, WorkerError
+from nightingale.errors import (
+    NightingaleError,
+    PoisonRequestError,
+    ResumeMismatchError,
+    WorkerError,
+)
 from nightingale.pace import Prebuffer, part_seconds
+from nightingale.server.fingerprint import Fingerprint, difference
+from nightingale.server.step_record import Step
 from nightingale.server.wire import Message
 
 AHEAD = 8 * SAMPLES_PER_SECOND  # samples that may be made before their listener takes them
@@ -22,6 +30,7 @@ _STEP = SAMPLES_PER_SECOND // 4  # room is told in steps of this, not for every 
 _MAX_SILENCE = SAMPLES_PER_SECOND  # samples of leading silence that are held back, at most
 NOTICED_S = 0.1  # a shorter gap is covered by any player's own buffer
 _MAX_FRUITLESS = 12  # workers that may die in a row over a request without a new sample
+_MAX_BLAMED = 4  # of them, in a step of this request
 
 Samples = NDArray[np.float32]
 Event = Samples | list[Word]
@@ -37,6 +46,14 @@ class Arrival:
     samples: Samples
     at: float
     is_excused: bool  # if it came late, then because of the listener or the writer
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """The step that a worker was computing when it died, or had to be killed."""
+
+    step: Step
+    max_deaths: int  # in this step; then the request is not tried again
 
 
 @dataclass(slots=True)
@@ -78,6 +95,9 @@ class Utterance:
             asyncio.Queue()
         )
         self._n_at_asking = self._n_fruitless = 0
+        self._deaths = Counter[Step]()  # of workers, in steps of this request, without a new sample
+        self._checkpoint: Message | None = None  # behind the last part of the text that is whole
+        self._fingerprint: Fingerprint | None = None  # of the worker that gave the first sample
         self._n_allowed = AHEAD
         self.n_received = self.n_taken = 0  # samples: from the worker, out of the queue
         self.n_given = 0  # samples that were not held back, or not any more
@@ -246,10 +266,25 @@ class Utterance:
             "options": ask.options,
             "n_skip": self.n_received,
             "n_allowed": self._n_allowed,
+            "resume": self._checkpoint if self.n_received else None,
         }
 
-    def lose(self) -> bool:
-        """Its worker died; True if it is to be asked again."""
+    def note_worker(self, fingerprint: Fingerprint) -> None:
+        """A worker is there that would speak it. Raises if others have begun, and it differs."""
+        if not self.n_received or self._fingerprint is None:
+            self._fingerprint, self._checkpoint = fingerprint, None
+        elif differing := difference(self._fingerprint, fingerprint):
+            raise ResumeMismatchError(
+                "the stream was begun by a worker that is gone, and the next one would continue "
+                f"with other samples (another {differing}); send the request again"
+            )
+
+    def keep_checkpoint(self, message: Message) -> None:
+        """The next worker computes only what comes behind it."""
+        self._checkpoint = {name: message[name] for name in ("checkpoint", "n_words", "work_ms")}
+
+    def lose(self, blame: Blame | None = None) -> bool:
+        """Its worker died, perhaps in a step of this request; True if it is to be asked again."""
         if self.outcome is not None:
             return False
         if self.is_cancelled:
@@ -257,8 +292,23 @@ class Utterance:
             return False
         self.n_resumed += 1
         self._was_lost = True
-        is_fruitless = self.n_received == self._n_at_asking
-        self._n_fruitless = self._n_fruitless + 1 if is_fruitless else 0
+        if self.n_received > self._n_at_asking:
+            self._n_fruitless = 0
+            self._deaths.clear()
+        else:
+            self._n_fruitless += 1
+        if blame is not None:
+            self._deaths[blame.step] += 1
+            is_poison = self._deaths[blame.step] >= blame.max_deaths
+            if is_poison or self._deaths.total() >= _MAX_BLAMED:
+                n = self._deaths.total()
+                self.fail(
+                    PoisonRequestError(
+                        f"the worker process failed {n} times while it processed this request; "
+                        "it is not tried again: change the text or the options"
+                    )
+                )
+                return False
         if self._n_fruitless > _MAX_FRUITLESS:
             self.fail(
                 WorkerError(f"the worker process died {self._n_fruitless} times on this request")

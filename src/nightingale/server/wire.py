@@ -3,9 +3,9 @@
     | header bytes, u32 | payload bytes, u32 | header | payload |        little-endian
 
 The front asks: speak, text, allow, cancel, voice, forget, ping. The worker answers: hello, audio,
-words, end, error, need_voice, pong. To the process that clones it says: clone; that one answers:
-hello, cloned, error. One connection to a worker carries many requests, told apart by their ids.
-Nothing here relies on both being on one machine.
+words, checkpoint, end, error, need_voice, pong. To the process that clones it says: clone; that one
+answers: hello, cloned, error. One connection to a worker carries many requests, told apart by their
+ids. Nothing here relies on both being on one machine.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Any, BinaryIO
 from nightingale.errors import WorkerError
 
 Message = dict[str, Any]
+
+PROTOCOL = 2  # grows with every change that the other side has to know of
 
 MAX_HEADER = 4 * 2**20  # a text, several times over
 MAX_PAYLOAD = 64 * 2**20  # a recording

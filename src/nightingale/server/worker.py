@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import ctypes
 import gc
 import hashlib
 import json
@@ -16,43 +17,51 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections import OrderedDict
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nightingale.core import Voice, Word
+from nightingale.core import Voice
 from nightingale.engine import Engine, Request
 from nightingale.errors import NightingaleError, WorkerError
 from nightingale.server import wire
+from nightingale.server.fingerprint import Fingerprint
+from nightingale.server.fingerprint import take as take_fingerprint
+from nightingale.server.request_output import RequestOutput, failure
+from nightingale.server.step_record import StepRecord
 from nightingale.server.wire import Message
+from nightingale.speech import Checkpoint
 from nightingale.text.inlet import Inlet
 
 if TYPE_CHECKING:
-    from nightingale.core import AudioChunk
     from nightingale.pipeline import Nightingale
-    from nightingale.speech import Speech
 
 _MAX_VOICES = 64
 _WARM_UP = "Hello."
+_PR_SET_PDEATHSIG = 1
 _N_IDLE = 5  # looks in a row, 20 ms apart, that find nothing to do, before it ends
 
 
 class Worker:
     """One model, one engine, and the voices that were used last."""
 
-    def __init__(self, model: Nightingale, max_requests: int) -> None:
-        self.model = model
+    def __init__(
+        self, model: Nightingale, max_requests: int, record: StepRecord, fingerprint: Fingerprint
+    ) -> None:
+        self.model, self.record, self._fingerprint = model, record, fingerprint
         self.engine = Engine(max_requests)
+        self.stepping: int | None = None  # the request whose step is being computed
+        self._numbers = count(1)  # of connections
         self._voices: OrderedDict[str, Voice] = OrderedDict()
         self.is_draining = asyncio.Event()
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """A front has come; its requests end with its connection."""
-        connection = Connection(self, writer)
+        connection = Connection(self, next(self._numbers), writer)
         try:
-            connection.send(self._hello())
+            connection.send({**self._hello(), "connection": connection.number})
             while (frame := await wire.receive(reader)) is not None:
                 await connection.take(*frame)
         except WorkerError:
@@ -94,16 +103,17 @@ class Worker:
             "decoder": parts.decoder,
             "is_marked": parts.watermarker is not None,
             "pid": os.getpid(),
+            "fingerprint": dict(self._fingerprint),
         }
 
 
 class Connection:
     """One front: its requests by their ids, and the way back to it."""
 
-    def __init__(self, worker: Worker, writer: asyncio.StreamWriter) -> None:
-        self._worker, self._writer = worker, writer
+    def __init__(self, worker: Worker, number: int, writer: asyncio.StreamWriter) -> None:
+        self.worker, self.number, self._writer = worker, number, writer
         self._loop = asyncio.get_running_loop()
-        self._open: dict[int, tuple[Request, Inlet | None]] = {}
+        self._open: dict[int, tuple[Request, RequestOutput]] = {}
 
     def send(self, message: Message, payload: bytes = b"") -> None:
         """Not waited for: what may be under way is bounded by what the front has room for."""
@@ -112,7 +122,7 @@ class Connection:
 
     def close(self) -> None:
         for request, _ in list(self._open.values()):
-            self._worker.engine.cancel(request)
+            self.worker.engine.cancel(request)
         self._open.clear()
 
     async def take(self, message: Message, payload: bytes) -> None:
@@ -123,13 +133,13 @@ class Connection:
         try:
             act(message, payload)
         except NightingaleError as error:
-            self.send(_failure(message, error))
+            self.send(failure(message, error))
         except (KeyError, TypeError, ValueError) as error:
-            self.send(_failure(message, WorkerError(f"a broken message: {error!r}")))
+            self.send(failure(message, WorkerError(f"a broken message: {error!r}")))
 
     def _on_speak(self, message: Message, _payload: bytes) -> None:
         number, pieces = int(message["id"]), list(message["text"])
-        voice = self._worker.voice(message["voice"])
+        voice = self.worker.voice(message["voice"])
         if voice is None:
             self.send({"kind": "need_voice", "id": number, "voice": message["voice"]})
             return
@@ -137,151 +147,76 @@ class Connection:
         if inlet is not None and not message["is_open"]:
             inlet.end()
         text = "".join(pieces) if inlet is None else inlet
-        speech = self._worker.model.stream(text, voice, **message["options"])
-        told = Telling(self, number, speech, inlet)
-        request = self._worker.engine.admit(
+        begun = message.get("resume") or {}
+        behind = Checkpoint.from_json(begun["checkpoint"]) if begun else None
+        speech = self.worker.model.stream(text, voice, resume=behind, **message["options"])
+        output = RequestOutput(self, number, speech, inlet, begun)
+        self._drop(number)
+        request = self.worker.engine.admit(
             speech,
-            told.hear,
-            told.end,
+            output.hear,
+            output.end,
             n_skip=int(message["n_skip"]),
             n_allowed=int(message["n_allowed"]),
-            is_ready=told.is_ready,
+            n_before=behind.joined.n_samples if behind else 0,
+            is_ready=output.is_ready,
+            around=output.around,
         )
-        self._open[number] = (request, inlet)
+        self._open[number] = (request, output)
+
+    def _drop(self, number: int) -> None:
+        """A request that is asked again takes the place of the first one."""
+        if number in self._open:
+            request, output = self._open.pop(number)
+            output.is_dropped = True
+            self.worker.engine.cancel(request)
 
     def _on_text(self, message: Message, _payload: bytes) -> None:
-        _, inlet = self._open.get(message["id"], (None, None))
+        if message["id"] not in self._open:
+            return
+        inlet = self._open[message["id"]][1].inlet
         if inlet is not None:
             inlet.put(str(message["text"]))
             if message["is_last"]:
                 inlet.end()
-            self._worker.engine.wake()
+            self.worker.engine.wake()
 
     def _on_allow(self, message: Message, _payload: bytes) -> None:
         if message["id"] in self._open:
             request, _ = self._open[message["id"]]
-            self._worker.engine.allow(request, int(message["n_samples"]))
+            self.worker.engine.allow(request, int(message["n_samples"]))
 
     def _on_cancel(self, message: Message, _payload: bytes) -> None:
         if message["id"] in self._open:
             request, _ = self._open[message["id"]]
-            self._worker.engine.cancel(request)
+            self.worker.engine.cancel(request)
 
     def _on_voice(self, _message: Message, payload: bytes) -> None:
-        self._worker.keep_voice(payload)
+        self.worker.keep_voice(payload)
 
     def _on_ping(self, _message: Message, _payload: bytes) -> None:
-        engine = self._worker.engine
-        told = {"n_requests": len(engine), "step_s": engine.step_s, "n_bytes": memory_bytes()}
+        engine = self.worker.engine
+        step = {"step_s": engine.step_s, "stepping": self.worker.stepping}
+        told = {"n_requests": len(engine), "n_bytes": memory_bytes(), **step}
         self.send({"kind": "pong", **told})
 
     def _on_forget(self, message: Message, _payload: bytes) -> None:
         """Not in this loop: the model may be in the middle of a step."""
-        voice = self._worker.drop_voice(str(message["voice"]))
+        voice = self.worker.drop_voice(str(message["voice"]))
         if voice is not None:
-            self._loop.run_in_executor(None, self._worker.model.forget, voice)
+            self._loop.run_in_executor(None, self.worker.model.forget, voice)
 
-    def tell(self, message: Message, payload: bytes = b"") -> None:
+    def post(self, output: RequestOutput, message: Message, payload: bytes = b"") -> None:
         """From the engine's thread."""
         with suppress(RuntimeError):  # the loop was closed: this process is about to end
-            self._loop.call_soon_threadsafe(self._tell, message, payload)
+            self._loop.call_soon_threadsafe(self._post, output, message, payload)
 
-    def _tell(self, message: Message, payload: bytes) -> None:
+    def _post(self, output: RequestOutput, message: Message, payload: bytes) -> None:
+        if output.is_dropped:
+            return
         if message["kind"] in ("end", "error"):
             self._open.pop(message["id"], None)
         self.send(message, payload)
-
-
-class Telling:
-    """What the engine computes for one request, told to its front as it comes."""
-
-    def __init__(
-        self, connection: Connection, number: int, speech: Speech, inlet: Inlet | None
-    ) -> None:
-        self._connection, self._number, self._speech = connection, number, speech
-        self._inlet = inlet
-        self._idle_since: float | None = None
-        self._idle_s = 0.0  # since the last chunk, for want of text
-        self._n_parts = self._n_words = 0  # parts that are over, and words told of the next one
-        self._n_told = 0  # words in all
-        self._n_unspoken = 0  # characters that were reported
-
-    def is_ready(self) -> bool:
-        """There is text to speak."""
-        is_ready, now = self._inlet is None or self._inlet.is_ready(), time.monotonic()
-        if is_ready and self._idle_since is not None:
-            self._idle_s += now - self._idle_since
-        if not is_ready and self._idle_since is None:
-            self._report_last_word()
-        self._idle_since = None if is_ready else self._idle_since or now
-        return is_ready
-
-    def hear(self, chunk: AudioChunk) -> None:
-        samples = chunk.samples.astype("<f4", copy=False).tobytes()
-        idle_s, self._idle_s = self._idle_s, 0.0
-        message: Message = {"kind": "audio", "id": self._number, "idle_s": idle_s}
-        if len(self._speech.unspoken) > self._n_unspoken:
-            self._n_unspoken = len(self._speech.unspoken)
-            message["unspoken"] = list(self._speech.unspoken)
-        self._connection.tell(message, samples)
-        self._tell_words(is_over=False)
-
-    def end(self, error: Exception | None) -> None:
-        speech = self._speech
-        if error is not None:
-            self._connection.tell(_failure({"id": self._number}, error))
-            return
-        self._tell_words(is_over=True)
-        self._connection.tell(
-            {
-                "kind": "end",
-                "id": self._number,
-                "n_samples": speech.n_samples,
-                "n_tokens": speech.n_tokens,
-                "is_cancelled": speech.is_cancelled,
-                "is_complete": speech.is_complete,
-                "unsaid": speech.unsaid,
-                "unspoken": speech.unspoken,
-                "work_ms": speech.timings.total_ms,
-            }
-        )
-
-    def _report_last_word(self) -> None:
-        """Text is only asked for between two parts, so the end of the last word is known."""
-        parts = self._speech.parts
-        if parts and parts[-1].is_settled:
-            self._tell_words(is_over=True)
-
-    def _tell_words(self, *, is_over: bool) -> None:
-        """Each word once, when its end is known; counted, so that a second telling can be told."""
-        parts = self._speech.parts
-        fresh: list[Word] = []
-        for number in range(self._n_parts, len(parts)):
-            words = list(parts[number].words())
-            is_past = is_over or number + 1 < len(parts)
-            if not is_past and not parts[number].is_settled:
-                break  # when its words are said is not known yet
-            known = words if is_past else words[:-1]
-            fresh += known[self._n_words :]
-            self._n_words = len(known)
-            if is_past:
-                self._n_parts, self._n_words = number + 1, 0
-        if fresh:
-            told = [[word.text, round(word.start_s, 3), round(word.end_s, 3)] for word in fresh]
-            message = {"kind": "words", "id": self._number, "first": self._n_told, "words": told}
-            self._n_told += len(told)
-            self._connection.tell(message)
-
-
-def _failure(message: Message, error: Exception) -> Message:
-    """Ours are told as they are; of others only their name, for they may hold anything."""
-    is_ours = isinstance(error, NightingaleError)
-    return {
-        "kind": "error",
-        "id": message.get("id"),
-        "error": type(error).__name__,
-        "message": str(error) if is_ours else f"the worker failed ({type(error).__name__})",
-    }
 
 
 def memory_bytes() -> int:
@@ -293,14 +228,16 @@ def memory_bytes() -> int:
     return n_pages * os.sysconf("SC_PAGE_SIZE")
 
 
-async def serve(model: Nightingale, address: str, max_requests: int) -> None:
+async def serve(
+    model: Nightingale, fingerprint: Fingerprint, address: str, max_requests: int, status_fd: int
+) -> None:
     """Until SIGTERM, and then until everything that was begun is said."""
-    worker = Worker(model, max_requests)
+    worker = Worker(model, max_requests, StepRecord(address), fingerprint)
     server = await wire.listen(address, worker.accept)
     loop = asyncio.get_running_loop()
     with suppress(NotImplementedError):  # Windows
         loop.add_signal_handler(signal.SIGTERM, worker.is_draining.set)
-    _say({"listening": address})
+    _report(status_fd, {"listening": address})
     await worker.is_draining.wait()
     server.close()
     n_idle = 0
@@ -310,21 +247,30 @@ async def serve(model: Nightingale, address: str, max_requests: int) -> None:
     os._exit(0)  # nothing is left to be said, and threads that wait for nobody need no farewell
 
 
-def _say(line: dict[str, Any]) -> None:
-    """To whoever started this process."""
-    sys.stdout.write(json.dumps(line) + "\n")
-    sys.stdout.flush()
+def _report(status_fd: int, status: dict[str, Any]) -> None:
+    """To whoever started this process: one line, on a descriptor that nobody else writes to."""
+    os.write(status_fd, json.dumps(status).encode() + b"\n")
 
 
-def _leave_with_parent() -> None:
+def _end_with_parent() -> None:
     """Standard input ends when the front does, however it ended."""
     sys.stdin.buffer.read()
     os._exit(0)
 
 
+def _be_killed_with_parent() -> None:
+    """By the kernel, where it can (Linux): that holds for a stopped process, too."""
+    parent = os.getppid()
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(0)  # it ended just before
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="nightingale.server.worker", description=__doc__)
     parser.add_argument("--listen", required=True, help="host:port, or a path")
+    parser.add_argument("--status-fd", type=int, default=1, help="for the status message")
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--model")
     parser.add_argument("--device", default="auto")
@@ -343,7 +289,8 @@ def main() -> None:
     sys.setswitchinterval(5e-4)  # who computes must not keep messages waiting for ten times that
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a key press is the front's to handle
     if given.with_parent:
-        threading.Thread(target=_leave_with_parent, daemon=True).start()
+        _be_killed_with_parent()
+        threading.Thread(target=_end_with_parent, daemon=True).start()
     import torch  # noqa: PLC0415
 
     from nightingale.pipeline import Nightingale  # noqa: PLC0415
@@ -359,14 +306,14 @@ def main() -> None:
             plan=given.plan,
             watermark=not given.no_watermark,
         )
-        for _ in model.stream(_WARM_UP, max_tokens=12):
-            pass
+        canary = model.stream(_WARM_UP, max_tokens=12)
+        fingerprint = take_fingerprint(model, canary, given.home)
     except NightingaleError as error:
-        _say({"error": type(error).__name__, "message": str(error)})
+        _report(given.status_fd, {"error": type(error).__name__, "message": str(error)})
         sys.exit(1)
     gc.collect()
     gc.freeze()  # the model stays: looking through it is 80 ms without sound
-    asyncio.run(serve(model, given.listen, given.max_requests))
+    asyncio.run(serve(model, fingerprint, given.listen, given.max_requests, given.status_fd))
 
 
 if __name__ == "__main__":
