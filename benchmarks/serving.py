@@ -2,6 +2,7 @@
 
     python benchmarks/serving.py identity --requests 20000 --clients 64     through a bad network
     python benchmarks/serving.py kills --kills 200 --clients 8              kill -9 of the worker
+    python benchmarks/serving.py long_kills --kills 100                     in long texts; --plant
     python benchmarks/serving.py overload                                   ten times what it can do
     python benchmarks/serving.py latency                                    what the server adds
     python benchmarks/serving.py soak --minutes 60                          memory, handles, threads
@@ -34,6 +35,7 @@ import httpx
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.chaos import Chaos
+from benchmarks.long_kills import long_kills
 from benchmarks.scales import Scales
 from tests.server.running import Server, serving
 
@@ -337,9 +339,18 @@ async def soak(server: Server, given: argparse.Namespace) -> dict[str, Any]:
     return {"done": n_done, "errors": dict(errors), **told, "ok": not errors and not told["grown"]}
 
 
+TRIALS = {trial.__name__: trial for trial in (identity, kills, long_kills, overload, latency, soak)}
+
+
+def with_planted(name: str) -> str:
+    """A path on which Python finds a fault before it finds us."""
+    usual = os.environ.get("PYTHONPATH")
+    return os.pathsep.join([str(Path(__file__).parent / name), *([usual] if usual else [])])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("identity", "kills", "overload", "latency", "soak"))
+    parser.add_argument("what", choices=tuple(TRIALS))
     parser.add_argument("--model", required=True, type=Path, help="a folder of its files")
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--clients", type=int, default=8)
@@ -353,17 +364,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--leak", action="store_true", help="plant a leak in both processes")
+    parser.add_argument("--longest", type=float, default=120, help="position of a kill, seconds")
+    parser.add_argument("--plant", action="store_true", help="plant a resume that loses a sample")
     given = parser.parse_args()
     most = str(given.clients) if given.what == "identity" else "8"
     flags = ["--log-level", "warning", "--max-requests", most]
     flags += ["--decoder", given.decoder] if given.decoder else []
-    faults = {"PYTHONPATH": str(Path(__file__).parent / "leak")} if given.leak else {}
+    planted = "leak" if given.leak else "wrong_resume" if given.plant else ""
+    faults = {"PYTHONPATH": with_planted(planted)} if planted else {}
     options = {"max_tokens": given.max_tokens} if given.max_tokens else {}
     with (
         tempfile.TemporaryDirectory() as home,
         serving(given.model, Path(home), options, *flags, **faults) as server,
     ):
-        told = asyncio.run(globals()[given.what](server, given))
+        told = asyncio.run(TRIALS[given.what](server, given))
         print(json.dumps({"what": given.what, **told}), flush=True)
     sys.exit(0 if told["ok"] else 1)
 

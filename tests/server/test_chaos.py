@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import serving
+from benchmarks.long_kills import long_kills
 from tests.server import running
 from tests.server.conftest import Subject
 from tests.server.running import Server
@@ -41,6 +42,22 @@ def test_killed_again_and_again_no_stream_is_lost(server: Server) -> None:
     assert told["resumed"] > 0
 
 
+LONG = Namespace(kills=3, longest=6.0, seed=1)
+
+
+def test_killed_deep_inside_a_long_text_it_is_the_same(server: Server) -> None:
+    told = asyncio.run(long_kills(server, LONG))
+    assert told["ok"], told
+    assert told["resumed"] >= 3
+
+
+def test_a_wrong_resume_would_be_noticed(subject: Subject, tmp_path: Path) -> None:
+    path = serving.with_planted("wrong_resume")
+    with running.serving(subject.folder, tmp_path, subject.options, PYTHONPATH=path) as server:
+        told = asyncio.run(long_kills(server, Namespace(**vars(LONG) | {"kills": 1})))
+    assert (told["ok"], told["wrong"], told["lost"]) == (False, 1, []), told
+
+
 def test_a_soak_holds_no_more_handles(server: Server) -> None:
     told = asyncio.run(serving.soak(server, BRIEF))
     assert told["done"] > 0 and not told["errors"]
@@ -48,7 +65,7 @@ def test_a_soak_holds_no_more_handles(server: Server) -> None:
 
 
 def test_a_leak_is_seen(subject: Subject, tmp_path: Path) -> None:
-    leak = str(Path(serving.__file__).parent / "leak")
+    leak = serving.with_planted("leak")
     with running.serving(subject.folder, tmp_path, subject.options, PYTHONPATH=leak) as server:
         told = asyncio.run(serving.soak(server, BRIEF))
     assert {"front_handles", "worker_handles"} <= set(told["grown"]), told

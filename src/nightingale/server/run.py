@@ -47,9 +47,9 @@ class Plans:
 
 async def run(plans: Plans) -> None:
     """Until SIGTERM or SIGINT: then nobody new is let in, and who speaks may finish."""
-    if not plans.wyoming:
-        log.info("Wyoming is off", extra={"reason": plans.wyoming_off})
     with private_folder() as folder:
+        if not plans.wyoming:
+            log.info("Wyoming is off", extra={"reason": plans.wyoming_off})
         dispatcher = Dispatcher(Supervisor(plans.recipe, folder), plans.limits)
         try:
             if not await _start(dispatcher):
