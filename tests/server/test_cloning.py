@@ -37,6 +37,7 @@ from nightingale.voice.card import Card
 from nightingale.voice.library import from_release, to_bytes
 from nightingale.weights.folder import find_in
 from nightingale.weights.load import read_tensors
+from nightingale.weights.record import sha256_of
 from tests.audio.corpus import crafted
 from tests.server.conftest import Subject
 from tests.server.running import Server, serving
@@ -193,6 +194,8 @@ def test_a_clone_is_the_one_of_the_command_line_made_in_a_process_of_its_own(
         line = next(line for line in limits.splitlines() if line.startswith(name))
         assert line.split(name)[1].split()[0].isdigit(), line
     log = [json.loads(line) for line in guarded.log.read_text().splitlines()]
+    weights = next(line for line in log if line["event"] == "worker connected")["weights"]
+    assert weights["ve.safetensors"] == sha256_of(subject.folder / "ve.safetensors")[:16]
     audited = next(line for line in log if line["event"] == "voice created")
     assert (audited["key"], audited["voice"]) == ("carl", "same")
     body = guarded.body("Hello.", voice="same")

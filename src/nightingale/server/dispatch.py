@@ -170,6 +170,9 @@ class Dispatcher:
     def on_connected(self) -> None:
         """A new worker is given all requests that are open."""
         self.supervisor.pin(str(self.hello["model"]))
+        weights = self.hello.get("fingerprint", {}).get("weights", {})
+        digests = {name: digest[:16] for name, digest in weights.items()}
+        log.info("worker connected", extra={"model": self.hello["model"], "weights": digests})
         for utterance in list(self._open.values()):
             if utterance.outcome is None:
                 self._ask(utterance)
