@@ -123,6 +123,31 @@ def test_a_process_over_its_limits_is_ended_and_the_next_recording_gets_another(
     assert "CPU time" in str(cpu)
 
 
+@pytest.mark.slow
+def test_an_idle_process_is_let_go_and_no_other_signal_than_the_end_of_its_front_ends_it(
+    subject: Subject, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        cloner = Cloner(Recipe(tmp_path, model=str(subject.folder)), CloneLimits(idle_s=1.0))
+        with pytest.raises(AudioError):
+            await cloner.clone(b"no sound", None, None, None)
+        assert cloner.pid is not None
+        pid = cloner.pid
+        os.kill(pid, signal.SIGTERM)  # as systemd does to the whole group
+        with pytest.raises(AudioError):
+            await cloner.clone(b"no sound", None, None, None)
+        assert cloner.pid == pid
+        for _ in range(300):
+            await asyncio.sleep(0.1)
+            if cloner.pid is None:
+                break
+        await cloner.stop()
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+    asyncio.run(run())
+
+
 @pytest.fixture(scope="module")
 def guarded(subject: Subject, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with keys of its own and one in its environment, beside other secrets."""

@@ -148,7 +148,8 @@ def main() -> None:
     parser.add_argument("--max-cpu", type=float, required=True, help="seconds for a recording")
     parser.add_argument("--max-memory", type=int, required=True, help="bytes for a recording")
     given = parser.parse_args()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the front to handle
+    for number in (signal.SIGINT, signal.SIGTERM):  # to the whole group: for the front to handle
+        signal.signal(number, signal.SIG_IGN)
     with suppress(OSError, AttributeError):  # AttributeError: Windows
         os.nice(NICE)
     front = socket.socket(fileno=os.dup(0))

@@ -137,6 +137,8 @@ class Cloner:
         self._is_closed = True
         self._keep()
         await self._end(kill=True)
+        if self._stopping is not None:
+            await self._stopping
 
     async def _start(self, model: str | None) -> _Process:
         ours, theirs = socket.socketpair()
@@ -212,8 +214,9 @@ class Cloner:
 
     async def _stop_idle(self) -> None:
         async with self._turn:
-            log.info("cloning process stopped: idle", extra={"pid": self.pid})
-            await self._end(kill=False)
+            if self._process is not None:
+                log.info("cloning process stopped: idle", extra={"pid": self.pid})
+                await self._end(kill=False)
 
     async def _end(self, *, kill: bool) -> None:
         """No process any more. Without `kill` it may exit by itself, which it does at once."""

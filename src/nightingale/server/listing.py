@@ -10,7 +10,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from nightingale.errors import BusyError, RequestError
+from nightingale.errors import BusyError, RequestError, WorkerError
 from nightingale.server.faults import Fault
 from nightingale.server.front import Front
 from nightingale.server.keys import Key
@@ -137,11 +137,15 @@ async def add_voice(
     key: Key = request.state.key
     name = form.voice_name.strip().lower()
     front.voices.check_free(name, key)
-    key.spend(min(CLONE_CHARACTERS, key.max_characters or CLONE_CHARACTERS))
+    n_spent = key.spend(min(CLONE_CHARACTERS, key.max_characters or CLONE_CHARACTERS))
     options = {"force": form.force, "keep_loudness": form.keep_loudness}
     model = front.dispatcher.hello.get("model")
     work = front.cloner.clone(recording, model, form.language, form.consent, **options)
-    cloned = await while_connected(request, work)
+    try:
+        cloned = await while_connected(request, work)
+    except (BusyError, WorkerError):  # not the recording's fault
+        key.refund(n_spent)
+        raise
     with storage():
         stored = await asyncio.to_thread(front.voices.put, name, cloned.voice_file, key)
     audit(request, "voice created", name, stored)
