@@ -26,13 +26,15 @@ import soundfile
 from benchmarks import cloning as benchmark
 from nightingale.errors import AudioError, BusyError, NightingaleError, WorkerError
 from nightingale.pipeline import Nightingale
-from nightingale.server import cloning
+from nightingale.server import cloning, wire
 from nightingale.server.cloning import CloneLimits, Cloner
 from nightingale.server.dispatch import Limits
 from nightingale.server.faults import Fault
 from nightingale.server.keys import ANYBODY, Key
+from nightingale.server.step_record import StepRecord
 from nightingale.server.supervisor import Recipe
-from nightingale.server.utterance import Ask
+from nightingale.server.utterance import Ask, Utterance
+from nightingale.server.worker import Worker
 from nightingale.voice.card import Card
 from nightingale.voice.library import from_release, to_bytes
 from nightingale.weights.folder import find_in
@@ -40,7 +42,7 @@ from nightingale.weights.load import read_tensors
 from nightingale.weights.record import sha256_of
 from tests.audio.corpus import crafted
 from tests.server.conftest import Subject
-from tests.server.running import Server, serving
+from tests.server.running import Server, quick_decoder, serving
 from tests.server.test_dispatch import running
 
 SECRET = "sesame-opens"
@@ -402,9 +404,48 @@ def test_a_deleted_voice_is_forgotten_by_the_worker(subject: Subject, tmp_path: 
 def test_what_was_computed_from_a_voice_is_dropped_with_it(
     subject: Subject, tmp_path: Path
 ) -> None:
-    model = Nightingale.load(subject.folder, home=tmp_path, plan="live", watermark=False)
-    before = model.say("Hello.", seed=1).samples
-    assert (len(model._prefixes), len(model._passages)) == (1, 1)
-    model.forget(model.parts.voice)
-    assert (len(model._prefixes), len(model._passages)) == (0, 0)
-    assert np.array_equal(model.say("Hello.", seed=1).samples, before)
+    """Also if a request goes on with it when it is deleted; a real worker in this process."""
+    decoder = quick_decoder(subject.folder)
+    model = Nightingale.load(subject.folder, home=tmp_path, plan="live", decoder=decoder)
+    data = to_bytes(model.parts.voice, Card("fledgling", "en"))
+    digest, address = hashlib.sha256(data).hexdigest(), str(tmp_path / "worker.sock")
+    text = "The quick brown fox jumps over the lazy dog. " * 2
+    ask = Ask({**subject.options}, [text], voice=digest)
+
+    def n_cached() -> int:
+        return len(model._prefixes) + len(model._passages)
+
+    async def check() -> None:
+        worker = Worker(model, 2, StepRecord(address), {})
+        server = await wire.listen(address, worker.accept)
+        reader, writer = await wire.connect(address)
+
+        async def until_kind(*kinds: str) -> None:
+            while (frame := await wire.receive(reader)) is not None:
+                assert frame[0]["kind"] != "error", frame
+                if frame[0]["kind"] in kinds:
+                    return
+            pytest.fail("the worker left")
+
+        async def until_dropped() -> None:
+            for _ in range(100):
+                await asyncio.sleep(0.05)
+                if not n_cached():
+                    return
+            pytest.fail(f"{n_cached()} are still cached")
+
+        await until_kind("hello")
+        writer.write(wire.pack({"kind": "voice", "id": 1}, data))
+        first = {**Utterance(1, ask, lambda _message: None).asking(), "n_allowed": 100}
+        writer.write(wire.pack(first))
+        await until_kind("audio")  # and waits for room
+        assert n_cached() == 2
+        writer.write(wire.pack({"kind": "forget", "voice": digest}))
+        await until_dropped()
+        writer.write(wire.pack({"kind": "allow", "id": 1, "n_samples": 10**7}))
+        await until_kind("end")  # of the second sentence, which needed them again
+        await until_dropped()
+        writer.close()
+        server.close()
+
+    asyncio.run(check())

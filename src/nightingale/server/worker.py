@@ -114,6 +114,7 @@ class Connection:
         self.worker, self.number, self._writer = worker, number, writer
         self._loop = asyncio.get_running_loop()
         self._open: dict[int, tuple[Request, RequestOutput]] = {}
+        self._deleted: list[tuple[Voice, set[int]]] = []  # voices, and requests that may use them
 
     def send(self, message: Message, payload: bytes = b"") -> None:
         """Not waited for: what may be under way is bounded by what the front has room for."""
@@ -201,10 +202,22 @@ class Connection:
         self.send({"kind": "pong", **told})
 
     def _on_forget(self, message: Message, _payload: bytes) -> None:
-        """Not in this loop: the model may be in the middle of a step."""
         voice = self.worker.drop_voice(str(message["voice"]))
         if voice is not None:
-            self._loop.run_in_executor(None, self.worker.model.forget, voice)
+            self._forget(voice)
+            self._deleted += [(voice, set(self._open))] if self._open else []
+
+    def _forget(self, voice: Voice) -> None:
+        """Not in this loop: the model may be in the middle of a step."""
+        self._loop.run_in_executor(None, self.worker.model.forget, voice)
+
+    def _forget_unused(self, number: int) -> None:
+        """A request is over: what it computed of voices that were deleted meanwhile goes, too."""
+        for voice, numbers in self._deleted:
+            numbers.discard(number)
+            if not numbers:
+                self._forget(voice)
+        self._deleted = [kept for kept in self._deleted if kept[1]]
 
     def post(self, output: RequestOutput, message: Message, payload: bytes = b"") -> None:
         """From the engine's thread."""
@@ -216,6 +229,7 @@ class Connection:
             return
         if message["kind"] in ("end", "error"):
             self._open.pop(message["id"], None)
+            self._forget_unused(message["id"])
         self.send(message, payload)
 
 
