@@ -54,13 +54,16 @@ class Voices:
 
     def cloned(self, key: Key = ANYBODY) -> list[str]:
         """Likewise, without the default voice."""
-        found = set(self._shared.names())
+        own = self._own_names(key)
+        shared = self._shared.names()
+        return sorted({*shared, *own}) if own else shared
+
+    def _own_names(self, key: Key) -> list[str]:
+        """Sorted: of the voices that are not shared, those that this key may use."""
         if key.admin and self._owned.is_dir():
-            for owner in sorted(self._owned.iterdir()):
-                found.update(f"{owner.name}:{name}" for name in self._folder(owner.name).names())
-        elif key is not ANYBODY:
-            found.update(self._folder(key.name).names())
-        return sorted(found)
+            owners = sorted(owner.name for owner in self._owned.iterdir())
+            return [f"{owner}:{name}" for owner in owners for name in self._folder(owner).names()]
+        return [] if key is ANYBODY or key.admin else self._folder(key.name).names()
 
     def find(self, name: str | None, key: Key = ANYBODY) -> VoiceFile:
         """By any name that a client may know it by; a voice of one's own goes first."""
@@ -135,7 +138,7 @@ class Voices:
         return found
 
     def _unknown(self, name: str, key: Key) -> VoiceError:
-        known = suggestion(_plain(name), sorted(self.names(key)))
+        known = suggestion(_plain(name), [DEFAULT], self._own_names(key), self._shared.names())
         return VoiceError(f"there is no voice {name[:100]!r}; {known}")
 
 

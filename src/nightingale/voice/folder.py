@@ -21,7 +21,7 @@ _SUFFIX = ".safetensors"
 MAX_BYTES = 4 * 2**20  # ten seconds of prompt are a quarter of a megabyte
 _SETTLED_NS = 10**9  # a folder that changed later than this before it was listed is listed again
 _N_CLOSE = 3  # names that an error suggests
-_N_COMPARED = 200  # names that are looked at for it
+_N_COMPARED = 60  # names that are looked at for it
 
 
 class Folder:
@@ -117,16 +117,22 @@ class Folder:
         return self._folder / f"{name}{_SUFFIX}"
 
 
-def suggestion(name: str, names: list[str]) -> str:
-    """What to say of a name that is not among the sorted `names`: a few that are close to it."""
-    if not names:
+def suggestion(name: str, *lists: list[str]) -> str:
+    """What to say of a name that is in none of these sorted lists: a few names close to it."""
+    n_names = sum(map(len, lists))
+    if not n_names:
         return "there are none yet: make one with `nightingale voice add`"
-    if len(names) <= _N_CLOSE:
-        return f"there are: {', '.join(names)}"
-    at = bisect_left(names, name)
-    near = names[max(0, at - _N_COMPARED // 2) : at + _N_COMPARED // 2]
+    near = sorted({found for names in lists for found in _near(name, names)})
+    if n_names <= _N_CLOSE:
+        return f"there are: {', '.join(near)}"
     close = difflib.get_close_matches(name[:64], near, n=_N_CLOSE)
-    return f"did you mean {', '.join(close)}?" if close else f"there are {len(names)} others"
+    return f"did you mean {', '.join(close)}?" if close else f"there are {n_names} others"
+
+
+def _near(name: str, names: list[str]) -> list[str]:
+    """Those that stand beside it in the alphabet: comparing all of 20,000 would take long."""
+    at = bisect_left(names, name)
+    return names[max(0, at - _N_COMPARED // 2) : at + _N_COMPARED // 2]
 
 
 def _taken(name: str) -> VoiceError:
