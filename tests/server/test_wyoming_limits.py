@@ -40,8 +40,8 @@ def converse(folder: Path, talk: Callable[[Front, Open], Awaitable[None]], **con
             await talk(front, lambda: asyncio.open_connection("127.0.0.1", port))
         finally:
             server.close()
-            while others := asyncio.all_tasks() - {asyncio.current_task()}:
-                await asyncio.wait(others, timeout=20)
+            if others := asyncio.all_tasks() - {asyncio.current_task()}:
+                assert not (await asyncio.wait(others, timeout=20))[1], "a task outlives its client"
 
     asyncio.run(main())
 
@@ -98,8 +98,9 @@ def test_tcp_keepalive_is_on() -> None:
 def test_a_connection_more_than_allowed_is_told_and_closed(tmp_path: Path) -> None:
     async def talk(front: Front, connect: Open) -> None:
         kept = [await connect(), await connect()]
-        while len(front.connections) < 2:
-            await asyncio.sleep(0.01)
+        for reader, writer in kept:
+            writer.write(line("synthesize-start"))  # not idle
+            assert await async_read_event(reader) is not None
         reader, writer = await connect()
         assert await kinds(reader) == [("error", "too_many_connections")]
         for _, open_ in [*kept, (reader, writer)]:
