@@ -89,7 +89,7 @@ def test_cve_2025_48956_a_head_without_end(locked: Server, first: bytes, more: b
         except OSError:
             pass  # closed in our face
         answer = read_all(client)
-    assert n_sent < 300 * 2**20
+    assert n_sent < 30 * 2**20  # what the buffers of both kernels hold; then it was closed
     assert not answer or answer.split()[1] in (b"400", b"408", b"431")
     assert resident_mb(locked.process.pid) - before < 30
     assert is_quick(locked)

@@ -214,6 +214,14 @@ def test_idle_connections_make_room(held: bytes) -> None:
             client.close()
 
 
+def test_an_answer_that_is_being_read_is_not_idle() -> None:
+    with edge(app, ConnectionLimits(max_connections=1)) as it, it.connect() as slow:
+        slow.sendall(GET.replace(b"GET /", b"GET /large") + b"\r\n")
+        time.sleep(0.5)
+        assert status(it.exchange(GET + b"\r\n")) == 503
+        assert len(read_all(slow, 1.0)) > 30_000_000
+
+
 def test_websockets_count_as_connections_until_they_are_closed() -> None:
     with edge(app, ConnectionLimits(max_connections=1)) as it:
         with connect(f"ws://127.0.0.1:{it.port}/") as client:

@@ -84,7 +84,11 @@ class Connections:
 
     def _evict(self, address: str | None) -> bool:
         """Close the oldest idle connection of an address, or of that which has most of them."""
-        idle = [transport for transport, entry in self._open.items() if entry.is_idle()]
+        idle = [
+            transport
+            for transport, entry in self._open.items()
+            if entry.is_idle() and not transport.get_write_buffer_size()
+        ]
         if address is None and idle:
             address = Counter(self._open[it].address for it in idle).most_common(1)[0][0]
         for transport in idle:
