@@ -49,7 +49,7 @@ def send(message, payload=b""):
     connection.sendall(struct.pack("<II", len(header), len(payload)) + header + payload)
 
 send({"kind": "hello", "pid": os.getpid(), "model": "ramp", "plan": "live", "languages": ["en"],
-      "fingerprint": {"canary": behaviour}})
+      "fingerprint": {"canary": behaviour, "protocol": 1 if behaviour == "older" else 2}})
 while len(sizes := stream.read(8)) == 8:
     n_header, n_payload = struct.unpack("<II", sizes)
     message = json.loads(stream.read(n_header))

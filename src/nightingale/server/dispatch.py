@@ -169,10 +169,12 @@ class Dispatcher:
 
     def on_connected(self) -> None:
         """A new worker is given all requests that are open."""
-        self.supervisor.pin(str(self.hello["model"]))
+        model = self.hello.get("model", "")
+        if model:
+            self.supervisor.pin(model)
         weights = self.hello.get("fingerprint", {}).get("weights", {})
         digests = {name: digest[:16] for name, digest in weights.items()}
-        log.info("worker connected", extra={"model": self.hello["model"], "weights": digests})
+        log.info("worker connected", extra={"model": model, "weights": digests})
         for utterance in list(self._open.values()):
             if utterance.outcome is None:
                 self._ask(utterance)

@@ -4,7 +4,8 @@ A worker answers pings in its event loop, beside the thread that computes. Three
 answer mean trouble, but not which: a stopped or deadlocked process will never answer, one on a
 busy machine will. So a process that does nothing is unresponsive then, one that runs, or wants to
 and gets no processor or no disk, only after 30 seconds. A ping that this side sent late does not
-count: then this process was the slow one. Knows nothing of sockets.
+count, for then this process was the slow one (or the machine was suspended), unless it always is.
+Knows nothing of sockets.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ PING_S = 1.0
 MAX_MISSED = 2  # pings without an answer, the next one being due, of a process that does nothing
 MAX_MISSED_BUSY = 29  # of one that computes, or waits for a processor or a disk
 _LATE_S = 0.5
+_MAX_EXCUSED = 2  # late pings in a row
 _BUSY = frozenset("RD")  # states: it runs, or it waits for a processor or a disk
 
 
@@ -56,7 +58,7 @@ class Heartbeat:
     ) -> None:
         self._look, self._clock = look, clock
         self._pinged_at = clock()
-        self._n_missed = 0
+        self._n_missed = self._n_late = 0
         self._before: Activity | None = None  # when the last answer was due
 
     def note_message(self) -> None:
@@ -67,6 +69,8 @@ class Heartbeat:
         """Call this every `PING_S`, then send a ping; True: the worker is unresponsive."""
         now = self._clock()
         is_late, self._pinged_at = now - self._pinged_at > PING_S + _LATE_S, now
+        self._n_late = self._n_late + 1 if is_late else 0
+        is_late = is_late and self._n_late <= _MAX_EXCUSED
         if self._n_missed == 0:
             self._before = self._look()
         if self._n_missed >= MAX_MISSED and not is_late:

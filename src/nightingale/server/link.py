@@ -90,7 +90,8 @@ class WorkerLink:
                     reader, writer = await wire.connect(address)
                     hello = await self._receive_hello(reader, writer)
             except Exception as error:
-                log.error("worker killed: no hello", extra={"reason": type(error).__name__})
+                reason = str(error) or type(error).__name__
+                log.error("worker killed: no hello", extra={"reason": reason})
                 self._kill()
                 raise WorkerError("the worker did not answer") from error
             self.hello, self._writer, self._address = hello, writer, address
@@ -114,6 +115,12 @@ class WorkerLink:
             frame = await wire.receive(reader)
             if frame is None or frame[0]["kind"] != "hello":
                 raise WorkerError("the worker did not say hello")
+            protocol = frame[0].get("fingerprint", {}).get("protocol")
+            if protocol != wire.PROTOCOL:
+                raise WorkerError(
+                    f"the worker has protocol {protocol}, this server {wire.PROTOCOL}: the package "
+                    "was upgraded while it ran; restart the server"
+                )
         except BaseException:
             writer.close()
             raise

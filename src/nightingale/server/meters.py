@@ -10,6 +10,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from nightingale.server.breaker import BreakerState
+
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
@@ -96,6 +98,11 @@ class _Now(Collector):
             ("speaking", "Requests in progress.", told.n_speaking),
             ("waiting", "Requests in the queue.", told.n_waiting),
             ("worker_up", "1 if a worker is ready.", int(supervisor.is_ready)),
+            (
+                "circuit_breaker_open",
+                "1 if no worker is started because workers failed repeatedly.",
+                int(supervisor.breaker.state is BreakerState.OPEN),
+            ),
             ("worker_memory_bytes", "Resident memory of the worker process.", told.worker_bytes),
             (
                 "worker_start_seconds",
