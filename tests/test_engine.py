@@ -68,6 +68,41 @@ def test_everybody_gets_everything() -> None:
         admit(engine, Told("too late", 1, turns, gate))
 
 
+def test_who_was_cancelled_goes_first_and_takes_no_place() -> None:
+    """Its last step is short, and then its memory is free."""
+    now = [100.0]
+    engine, gate = Engine(2, clock=lambda: now[0]), threading.Event()
+    turns: list[str] = []
+    admit(engine, Told("first", 3, turns, gate))
+    second, gone = admit(engine, Told("second", 900, turns, gate))
+    with pytest.raises(BusyError, match="2 requests"):
+        admit(engine, Told("third", 3, turns, gate))
+    engine.cancel(second)
+    admit(engine, Told("third", 3, turns, gate))
+    gate.set()
+    engine.close()
+    assert gone.is_over.is_set()
+    assert turns[:2] in (["first", "second"], ["second", "first"]), "one step was under way"
+
+
+def test_a_request_from_a_checkpoint_counts_from_there() -> None:
+    """Samples before the checkpoint are not made, those that the listener has are not given."""
+    engine, gate, listener = Engine(1), threading.Event(), Listener()
+    around: list[bool] = []
+    gate.set()
+    engine.admit(
+        Told("resumed", 6, [], gate),  # two chunks of half a second
+        listener.chunks.append,
+        listener.end,
+        n_skip=30_000,
+        n_before=24_000,
+        around=around.append,
+    )
+    engine.close()
+    assert [len(chunk.samples) for chunk in listener.chunks] == [6_000, 12_000]
+    assert around == [True, False] * 7
+
+
 def test_who_starves_first_goes_first() -> None:
     """Time stands still: the clock says what the test says."""
     now = [100.0]
