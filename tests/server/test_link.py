@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import resource
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +62,41 @@ def test_a_stream_outlives_its_worker(
 
     asyncio.run(asyncio.wait_for(check(), 60))
     assert noted in caplog.text
+
+
+async def _exhaust_descriptors(seconds: float) -> None:
+    """For a while nothing can be opened in this process, as if it had no descriptors left."""
+    held, until = list[int](), time.monotonic() + seconds
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+    try:
+        while time.monotonic() < until:
+            with suppress(OSError):
+                while True:
+                    held.append(os.open(os.devnull, os.O_RDONLY))
+            await asyncio.sleep(0.001)
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_a_stream_goes_on_when_there_are_descriptors_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """OSError where a process is started: before, no worker came until another client did."""
+
+    async def check() -> None:
+        dispatcher = server(tmp_path)
+        await dispatcher.start()
+        exhausting = asyncio.create_task(_exhaust_descriptors(1.5))
+        await asyncio.sleep(0.1)
+        await speak(dispatcher, "die")
+        assert exhausting.done(), "there were descriptors all the time"
+        await dispatcher.stop(0.0)
+
+    asyncio.run(asyncio.wait_for(check(), 60))
+    assert "worker cannot start" in caplog.text
 
 
 def test_a_worker_that_says_nothing_is_killed_in_time(
