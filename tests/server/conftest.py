@@ -59,6 +59,10 @@ def solo(subject: Subject, tmp_path_factory: pytest.TempPathFactory) -> Solo:
 
 @pytest.fixture(scope="session")
 def server(subject: Subject, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One for all tests that leave it as they found it."""
-    with serving(subject.folder, tmp_path_factory.mktemp("home"), subject.options) as it:
+    """One for all tests that leave it as they found it.
+
+    It speaks for many at once, however slow the machine is: admission by speed has its own tests.
+    """
+    home = tmp_path_factory.mktemp("home")
+    with serving(subject.folder, home, subject.options, "--max-factor", "0") as it:
         yield it

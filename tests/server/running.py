@@ -73,6 +73,20 @@ def serving(
     folder: Path, home: Path, options: dict[str, Any], *flags: str, **environ: str
 ) -> Iterator[Server]:
     """From its first answer to its end."""
+    with launched(folder, home, options, *flags, **environ) as server:
+        try:
+            wait_until_ready(server)
+            yield server
+        finally:
+            server.process.terminate()
+            assert server.process.wait(60) == 0, server.log.read_text()
+
+
+@contextmanager
+def launched(
+    folder: Path, home: Path, options: dict[str, Any], *flags: str, **environ: str
+) -> Iterator[Server]:
+    """Started, and killed at the end if it is still there; its model may not be loaded yet."""
     port, wyoming_port = free_port(), free_port()
     log = home / f"log-{port}.jsonl"
     command = [sys.executable, "-m", "nightingale", "serve", "--model", str(folder)]
@@ -86,16 +100,14 @@ def serving(
              *flags],
             env=clean, stderr=stderr,
         )  # fmt: skip
-    server = Server(f"http://127.0.0.1:{port}", process, home, log, options, wyoming_port)
     try:
-        _wait(server)
-        yield server
+        yield Server(f"http://127.0.0.1:{port}", process, home, log, options, wyoming_port)
     finally:
-        process.terminate()
-        assert process.wait(60) == 0, log.read_text()
+        process.kill()
+        process.wait()
 
 
-def _wait(server: Server) -> None:
+def wait_until_ready(server: Server) -> None:
     until = time.monotonic() + 90
     while time.monotonic() < until:
         assert server.process.poll() is None, server.log.read_text()

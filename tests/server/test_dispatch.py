@@ -56,7 +56,7 @@ async def running(subject: Subject, folder: Path, limits: Limits) -> AsyncIterat
         str(subject.folder),
         decoder=quick_decoder(subject.folder),
         threads=1,
-        max_requests=2 * limits.n_speaking,
+        max_requests=limits.n_at_worker,
     )
     dispatcher = Dispatcher(Supervisor(recipe, folder), limits)
     await dispatcher.start()
@@ -73,7 +73,8 @@ Check = Callable[[Running], Awaitable[None]]
 def run(subject: Subject, tmp_path: Path) -> Callable[..., None]:
     def go(check: Check, **limits: Any) -> None:
         async def main() -> None:
-            async with running(subject, tmp_path, Limits(**limits)) as it:
+            many = {"max_factor": 0.0, **limits}  # beside each other, on a slow machine, too
+            async with running(subject, tmp_path, Limits(**many)) as it:
                 await check(it)
 
         asyncio.run(main())

@@ -187,11 +187,12 @@ def test_keys_are_told_apart_over_http(gate: Gate) -> None:
 
 
 def test_a_receipt_is_for_the_key_that_asked(gate: Gate) -> None:
-    front_of(gate).keep_receipt(ANNA, "abc", {"id": "abc", "seconds": 1})
+    front_of(gate).recent.keep_receipt(ANNA.name, "abc", {"id": "abc", "seconds": 1})
     assert as_key(gate, "anna", "GET", "/v1/requests/abc").json()["seconds"] == 1
     for name in ("Bert & Co", "root"):
         assert as_key(gate, name, "GET", "/v1/requests/abc").status_code == 404
-    front_of(gate).keep_receipt(BERT, "abc", {"id": "abc", "seconds": 2})  # clients choose ids
+    other = {"id": "abc", "seconds": 2}  # clients choose ids
+    front_of(gate).recent.keep_receipt(BERT.name, "abc", other)
     assert as_key(gate, "anna", "GET", "/v1/requests/abc").json()["seconds"] == 1
 
 

@@ -99,6 +99,19 @@ def serve(  # noqa: PLR0913, PLR0917
     max_waiting: int = typer.Option(
         16, min=0, help="Queue length; further requests get 503 with Retry-After."
     ),
+    max_open: int | None = typer.Option(
+        None,
+        min=1,
+        max=10_000,
+        help="Open utterances, also those that wait for text or for a slow reader; they cost "
+        "memory only (default: 4 times --max-requests).",
+    ),
+    max_factor: float = typer.Option(
+        0.9,
+        min=0,
+        help="Admit new streams while the predicted real-time factor stays below this, so that "
+        "streams have no gaps; 0 for no limit.",
+    ),
     max_characters: int = typer.Option(20_000, min=1, help="Maximum characters per request."),
     keep_alive: str = typer.Option(
         "-1", help="Unload the model after this idle time (300, 5m, 2h); -1 keeps it loaded."
@@ -161,13 +174,12 @@ def serve(  # noqa: PLR0913, PLR0917
     settings: Settings = context.obj
     keep_alive_s = _seconds(keep_alive)
     known_keys = Keys.read(keys, settings.api_key)
-    _check_auth(known_keys, no_auth, host, (wyoming_host or host) if wyoming_port else host)
+    wyoming_host = wyoming_host or host
+    _check_auth(known_keys, no_auth, host, wyoming_host if wyoming_port else host)
     # Before anything that takes long: a port in use is known at once.
     http = listeners.listen(host, port)
     context.call_on_close(lambda: listeners.close(http))
-    wyoming, wyoming_off = _listen_for_wyoming(
-        context, wyoming_host or host, wyoming_port, known_keys
-    )
+    wyoming, wyoming_off = _listen_for_wyoming(context, wyoming_host, wyoming_port, known_keys)
     _check_packages()
     from nightingale.server import log
     from nightingale.server.connections import ConnectionLimits
@@ -177,6 +189,7 @@ def serve(  # noqa: PLR0913, PLR0917
     from nightingale.server.supervisor import Recipe
 
     console, port = stderr(), listeners.port_of(http)
+    limits = Limits(max_requests, max_waiting, keep_alive_s, max_open, len(known_keys), max_factor)
     plans = Plans(
         config=Config(
             host,
@@ -196,9 +209,9 @@ def serve(  # noqa: PLR0913, PLR0917
             plan=plan,
             watermark=watermark,
             threads=threads,
-            max_requests=2 * max_requests + 8,  # those that are being cancelled count there, too
+            max_requests=limits.n_at_worker,
         ),
-        limits=Limits(max_requests, max_waiting, keep_alive_s),
+        limits=limits,
         keys=known_keys,
         drain_s=drain,
         http=http,

@@ -29,6 +29,7 @@ def routes(front: Front) -> APIRouter:
             ignored=check_speed(body.speed_factor),
             request_id=request.state.request_id,
             key=request.state.key,
+            voice_name=body.voice_name,
         )
         return Reply(front, order)
 

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -20,15 +21,17 @@ from nightingale import errors
 from nightingale.core import PLANS, Plan, Word
 from nightingale.errors import NightingaleError, WorkerError
 from nightingale.pace import Prebuffer, RecentFactor, window_seconds
-from nightingale.server.admission import Admission
+from nightingale.server.admission import Admission, AdmissionLimits
 from nightingale.server.link import WorkerLink
 from nightingale.server.supervisor import Supervisor
+from nightingale.server.turn import Turn
 from nightingale.server.utterance import Ask, Blame, Outcome, Samples, Utterance
 from nightingale.server.wire import Message
 
 log = logging.getLogger("nightingale.dispatch")
 
 _CHORES_S = 5.0
+_WORKER_EXIT_S = 0.3  # then it is killed: it keeps nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,26 @@ class Limits:
     n_speaking: int = 8  # that the worker computes beside each other
     n_waiting: int = 16  # for one of those to end
     keep_alive_s: float | None = None  # after which an idle worker is let go; None: never
+    n_open: int | None = None  # also those that wait for text or for their reader; None: 4 times
+    n_keys: int = 0  # API keys that are known; of several, none may take all that is computed
+    max_factor: float = 0.9  # predicted real-time factor up to which new ones are admitted; 0: any
+    queue_s: float = 30.0  # that a request waits for one of those to end, at most
+
+    @property
+    def n_at_worker(self) -> int:
+        """Requests that the worker may hold: open ones, and those that are being cancelled."""
+        return 2 * self.admission.n_open + 8
+
+    @property
+    def admission(self) -> AdmissionLimits:
+        return AdmissionLimits(
+            n_running=self.n_speaking,
+            n_queued=self.n_waiting,
+            n_open=self.n_open or 4 * self.n_speaking,
+            n_running_per_owner=max(1, self.n_speaking - (self.n_keys > 1)),
+            max_factor=self.max_factor,
+            queue_s=self.queue_s,
+        )
 
 
 class Dispatcher:
@@ -45,14 +68,15 @@ class Dispatcher:
 
     def __init__(self, supervisor: Supervisor, limits: Limits) -> None:
         self.supervisor, self.limits = supervisor, limits
-        self.admission = Admission(limits.n_speaking, limits.n_waiting)
         self.link = WorkerLink(supervisor, self)
         self.n_resumed = 0
         self.heard_at = self.failed_at = 0.0  # when the last sound came, and the last failure
         self.is_draining = False
         self._numbers = count(1)
         self._open: dict[int, Utterance] = {}
+        self._turns: WeakValueDictionary[int, Turn] = WeakValueDictionary()  # kept by utterances
         self._factor = RecentFactor()
+        self.admission = Admission(limits.admission, self._factor.at)
         self._chores: asyncio.Task[None] | None = None
         self._used_at = time.monotonic()
 
@@ -72,12 +96,21 @@ class Dispatcher:
         until = time.monotonic() + drain_s
         while self.n_open and time.monotonic() < until:
             await asyncio.sleep(0.02)
-        for utterance in list(self._open.values()):
-            utterance.fail(WorkerError("the server is shutting down"))
+        self.abort()
         if self._chores is not None:
             self._chores.cancel()
         await self.link.close()  # the worker drops what it was asked to do
+        killing = asyncio.get_running_loop().call_later(_WORKER_EXIT_S, self.supervisor.kill)
         await self.supervisor.stop()
+        killing.cancel()
+
+    def abort(self) -> None:
+        """End all utterances now, here and at the worker."""
+        for number, utterance in list(self._open.items()):
+            if utterance.outcome is None:
+                if self._turns[number].is_at_worker:
+                    self._send({"kind": "cancel", "id": number})
+                utterance.fail(WorkerError("the server is shutting down"))
 
     @property
     def hello(self) -> Message:
@@ -90,7 +123,8 @@ class Dispatcher:
 
     @property
     def n_open(self) -> int:
-        return self.n_speaking + self.n_waiting
+        """Utterances that somebody listens to: computed, in the queue or paused."""
+        return self.admission.n_open
 
     @property
     def n_speaking(self) -> int:
@@ -105,9 +139,14 @@ class Dispatcher:
         return self.admission.n_rejected
 
     @property
+    def n_paused(self) -> int:
+        """Utterances that wait for text or for their reader, and hold no slot."""
+        return self.admission.n_paused
+
+    @property
     def n_producing(self) -> int:
-        """Streams that the worker computes now: neither over nor without room."""
-        return sum(utterance.can_produce for utterance in self._open.values())
+        """Streams that the worker computes now: neither over nor without text or room."""
+        return sum(self._turns[number].is_running for number in self._open)
 
     @property
     def real_time_factor(self) -> float | None:
@@ -116,39 +155,37 @@ class Dispatcher:
 
     def utter(self, ask: Ask) -> Utterance:
         """One that is not spoken yet, but can be written to."""
-        return Utterance(next(self._numbers), ask, self._send)
+        turn = Turn(next(self._numbers), ask, self._send)
+        self._turns[turn.utterance.number] = turn
+        return turn.utterance
 
     @asynccontextmanager
-    async def speak(self, asked: Ask | Utterance) -> AsyncIterator[Utterance]:
-        """An utterance, when it is its turn; refused at once if too many wait already."""
+    async def speak(
+        self, asked: Ask | Utterance, owner: str = "", *, is_reserved: bool = False
+    ) -> AsyncIterator[Utterance]:
+        """An utterance, which is computed when it is its turn; if too many wait already, it fails.
+
+        `owner` shares the server with others fairly: an API key or an address. Reserved: computed
+        at once, outside all limits.
+        """
         utterance = self.utter(asked) if isinstance(asked, Ask) else asked
-        await self.admission.enter()
-        begun = time.monotonic()
+        number, turn = utterance.number, self._turns[utterance.number]
+        turn.reserve(self.admission, owner, self._hand_over, is_reserved=is_reserved)
+        self._open[number] = utterance
         try:
-            async with self._opened(utterance):
-                yield utterance
+            turn.start()
+            yield utterance
         finally:
+            turn.close()
+            del self._open[number]
+            self.n_resumed += utterance.n_resumed
             self._used_at = time.monotonic()
-            self.admission.leave(self._used_at - begun)
 
     @asynccontextmanager
     async def speak_at_once(self, ask: Ask) -> AsyncIterator[Utterance]:
         """An utterance outside of admission and its limits: for the health check alone."""
-        utterance = self.utter(ask)
-        async with self._opened(utterance):
+        async with self.speak(ask, is_reserved=True) as utterance:
             yield utterance
-
-    @asynccontextmanager
-    async def _opened(self, utterance: Utterance) -> AsyncIterator[None]:
-        self._open[utterance.number] = utterance
-        try:
-            self._hand_over(utterance)
-            yield
-        finally:
-            if utterance.outcome is None:
-                self._send({"kind": "cancel", "id": utterance.number})
-            del self._open[utterance.number]
-            self.n_resumed += utterance.n_resumed
 
     def forget(self, voice: str | None) -> None:
         """A voice was deleted: the worker drops its copy, if it has one."""
@@ -163,26 +200,30 @@ class Dispatcher:
     def _hand_over(self, utterance: Utterance) -> None:
         if self.link.is_open:
             self._ask(utterance)
-        else:
+            return
+        try:
             self.supervisor.check()
+        except NightingaleError as error:
+            utterance.fail(error)
+        else:
             self.link.reopen()
 
     def on_connected(self) -> None:
-        """A new worker is given all requests that are open."""
+        """A new worker is given all requests that hold a slot; the others when they get one."""
         model = self.hello.get("model", "")
         if model:
             self.supervisor.pin(model)
         weights = self.hello.get("fingerprint", {}).get("weights", {})
         digests = {name: digest[:16] for name, digest in weights.items()}
         log.info("worker connected", extra={"model": model, "weights": digests})
-        for utterance in list(self._open.values()):
-            if utterance.outcome is None:
+        for number, utterance in list(self._open.items()):
+            if utterance.outcome is None and self._turns[number].is_running:
                 self._ask(utterance)
 
     def _ask(self, utterance: Utterance) -> None:
         try:
             utterance.note_worker(self.hello.get("fingerprint", {}))
-            self._send(utterance.asking())
+            self._send(self._turns[utterance.number].asking())
         except NightingaleError as error:
             log.error("request not sent to the worker", extra={"reason": str(error)})
             utterance.fail(error)
@@ -192,8 +233,8 @@ class Dispatcher:
         self.failed_at = time.monotonic()
         blamed = self._open.get(blame.step.request) if blame else None
         is_needed = [
-            utterance.lose(blame if utterance is blamed else None)
-            for utterance in list(self._open.values())
+            self._turns[number].lose(blame if utterance is blamed else None)
+            for number, utterance in list(self._open.items())
         ]
         return any(is_needed)
 
@@ -223,7 +264,9 @@ class Dispatcher:
             utterance.keep_checkpoint(message)
         elif kind == "need_voice":
             self._send({"kind": "voice", "id": utterance.number}, utterance.ask.voice_file)
-            self._send(utterance.asking())
+            self._send(self._turns[utterance.number].asking())
+        elif kind == "idle":
+            self._turns[utterance.number].note_idle(message["n_characters"])
         elif kind == "end":
             ending = "stop" if message["is_complete"] else "length"
             utterance.finish(
@@ -246,6 +289,7 @@ class Dispatcher:
         measured = utterance.hear(samples, idle_s)
         if measured is not None:
             self._factor.note(max(1, self.n_producing), *measured)
+        self._turns[utterance.number].check()
 
     async def _do_chores(self) -> None:
         """Stop a worker that nobody needs."""

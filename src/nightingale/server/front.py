@@ -5,26 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections import OrderedDict
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
 from nightingale.audio.encode import FORMATS, Encoder
+from nightingale.core import Options
 from nightingale.errors import OptionError, TextError
 from nightingale.server.cloning import Cloner
 from nightingale.server.connections import ConnectionLimits, Connections
 from nightingale.server.dispatch import Dispatcher
+from nightingale.server.drain import Session
 from nightingale.server.keys import ANYBODY, Key, Keys
 from nightingale.server.listeners import is_loopback
 from nightingale.server.meters import Meters
+from nightingale.server.recent import RecentRequests
 from nightingale.server.schemas import Sampling, parse_format
 from nightingale.server.utterance import Ask, Samples
 from nightingale.server.voices import Voices
 
 log = logging.getLogger("nightingale.front")
 
-_MAX_RECEIPTS = 1000
 _BREATH = 2400  # samples that are coded before others may go on
 
 
@@ -68,6 +69,7 @@ class Order:
     ignored: tuple[str, ...] = ()
     request_id: str = ""
     key: Key = ANYBODY
+    voice_name: str | None = None  # as it was asked for
 
     @property
     def n_characters(self) -> int:
@@ -87,7 +89,8 @@ class Front:
     voices: Voices
     keys: Keys
     meters: Meters
-    receipts: OrderedDict[tuple[str, str], dict[str, Any]] = field(default_factory=OrderedDict)
+    recent: RecentRequests = field(default_factory=RecentRequests)
+    sessions: set[Session] = field(default_factory=set)  # WebSocket and Wyoming connections
     connections: Connections = field(init=False)
     cloner: Cloner = field(init=False)
 
@@ -109,6 +112,7 @@ class Front:
         options = sampling.options()
         if options.get("seed", 0) < 0:
             options["seed"] = secrets.randbelow(2**31)
+        Options(**options)  # refused now if a value is out of range, and not when it is its turn
         return options
 
     def check_length(self, n_characters: int) -> None:
@@ -118,12 +122,14 @@ class Front:
                 "are allowed per request; split it"
             )
 
-    def keep_receipt(self, key: Key, request_id: str, receipt: dict[str, Any]) -> None:
-        """So that who got a body without an end mark can find out whether it was whole; only with
-        the same API key, for clients choose request ids."""
-        self.receipts[key.name, request_id] = receipt
-        while len(self.receipts) > _MAX_RECEIPTS:
-            self.receipts.popitem(last=False)
+    @property
+    def n_open(self) -> int:
+        """Utterances under way."""
+        return self.dispatcher.n_open
+
+    def abort(self) -> None:
+        """End all utterances with an error."""
+        self.dispatcher.abort()
 
 
 def check_format(name: str, rate_hz: int | None) -> tuple[str, int]:

@@ -78,14 +78,19 @@ class Key:
 ANYBODY = Key("anybody", "")  # where no key is asked for
 
 
+def owner_of(key: Key, address: str) -> str:
+    """Who shares the server fairly with others: an API key, or an address where there is none."""
+    return f"address {address}" if key is ANYBODY else f"key {key.name}"
+
+
 class Keys:
     """All of them; none: everybody may ask."""
 
     def __init__(self, keys: list[Key]) -> None:
         self._keys = keys
 
-    def __bool__(self) -> bool:
-        return bool(self._keys)
+    def __len__(self) -> int:
+        return len(self._keys)
 
     def find(self, given: str) -> Key | None:
         """Every key is compared, and each comparison takes as long as any other."""

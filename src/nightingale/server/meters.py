@@ -97,6 +97,7 @@ class _Now(Collector):
         for name, text, value in (
             ("speaking", "Requests in progress.", told.n_speaking),
             ("waiting", "Requests in the queue.", told.n_waiting),
+            ("paused", "Utterances that wait for text or for their reader.", told.n_paused),
             ("worker_up", "1 if a worker is ready.", int(supervisor.is_ready)),
             (
                 "circuit_breaker_open",

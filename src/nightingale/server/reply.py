@@ -26,6 +26,7 @@ from nightingale.core import SAMPLES_PER_SECOND, Word
 from nightingale.errors import BusyError, RequestError, SpeechError
 from nightingale.server.faults import Fault
 from nightingale.server.front import Front, Order, coded
+from nightingale.server.keys import owner_of
 from nightingale.server.utterance import Samples, Utterance
 
 log = logging.getLogger("nightingale.reply")
@@ -34,16 +35,20 @@ log = logging.getLogger("nightingale.reply")
 class Reply(Response):
     """The answer to one order."""
 
-    def __init__(self, front: Front, order: Order) -> None:
+    def __init__(self, front: Front, order: Order, n_skip: int = 0) -> None:
+        """Without the first `n_skip` bytes, which the client has."""
         super().__init__()
         self._front, self._order = front, order
+        self._n_skip, self._n_made = n_skip, 0
         self._utterance: Utterance | None = None
         self._n_bytes, self._sum = 0, hashlib.sha256()
         self._ending = "failed"
         self._code: str | None = None  # of what went wrong
         self._has_begun = False
+        self._owner = ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._owner = owner_of(self._order.key, (scope.get("client") or ("", 0))[0])
         speaking = asyncio.create_task(self._speak(send))
         leaving = asyncio.create_task(_gone(receive))
         try:
@@ -70,6 +75,9 @@ class Reply(Response):
         if isinstance(error, OSError):  # the socket: who asked is gone
             self._ending = "gone"
             return Fault(499, "gone", "nobody listens")
+        if isinstance(error, Fault):
+            self._ending = "refused"
+            return error
         kinds = ((BusyError, "rejected"), (RequestError, "refused"), (SpeechError, "refused"))
         self._ending = next((name for kind, name in kinds if isinstance(error, kind)), "failed")
         return Fault.of(error)
@@ -77,7 +85,7 @@ class Reply(Response):
     async def _speak(self, send: Send) -> None:
         front, order = self._front, self._order
         with order.key.quota(order.n_characters):
-            async with front.dispatcher.speak(order.ask) as utterance:
+            async with front.dispatcher.speak(order.ask, self._owner) as utterance:
                 self._utterance = utterance
                 if order.is_streamed:
                     await self._stream(utterance, send)
@@ -89,10 +97,27 @@ class Reply(Response):
     async def _stream(self, utterance: Utterance, send: Send) -> None:
         async with aclosing(self._pieces(utterance)) as pieces:
             async for piece in pieces:
+                rest = self._unsent(piece)
+                if not rest:
+                    continue
                 if not self._has_begun:
                     await self._begin(send, {})
-                await self._send(send, piece, more_body=True)
+                await self._send(send, rest, more_body=True)
+        self._check_range()
+        if not self._has_begun:
+            await self._begin(send, {})
         await self._send(send, b"", more_body=False)
+
+    def _unsent(self, piece: bytes) -> bytes:
+        """What of the next piece the client does not have."""
+        rest = piece[max(0, self._n_skip - self._n_made) :]
+        self._n_made += len(piece)
+        return rest
+
+    def _check_range(self) -> None:
+        if self._n_made < self._n_skip:
+            message = f"from is {self._n_skip}, but this audio has {self._n_made} bytes"
+            raise Fault(416, "out_of_range", message, param="from")
 
     async def _send_whole(self, utterance: Utterance, send: Send) -> None:
         with closing(Encoder(self._order.format, self._order.rate_hz)) as encoder:
@@ -105,10 +130,15 @@ class Reply(Response):
             whole = patched(b"".join(body), encoder.patches())
         if samples:
             utterance.clock.note(np.concatenate(samples), time.monotonic())
-        await self._begin(send, {"content-length": str(len(whole))})
-        await self._send(send, whole, more_body=False)
+        rest = self._unsent(whole)
+        self._check_range()
+        await self._begin(send, {"content-length": str(len(rest))})
+        await self._send(send, rest, more_body=False)
 
     async def _begin(self, send: Send, extra: dict[str, str]) -> None:
+        """The head; if the connection breaks from now on, the response can be continued."""
+        front = self._front
+        front.recent.keep(self._order, front.dispatcher.hello.get("fingerprint"))
         headers = [(n.encode(), v.encode("latin-1")) for n, v in (self._head() | extra).items()]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         self._has_begun = True
@@ -176,7 +206,7 @@ class Reply(Response):
     def _note(self) -> None:
         """One line, one receipt, and the counters; no text."""
         front, order, utterance = self._front, self._order, self._utterance
-        if utterance is None:
+        if utterance is None or self._ending == "rejected":
             front.meters.requests.labels(self._ending).inc()
             return
         front.meters.note(utterance, self._ending)
@@ -194,7 +224,7 @@ class Reply(Response):
             **utterance.report,
             "unspoken": utterance.unspoken,
         }
-        front.keep_receipt(order.key, order.request_id, receipt)
+        front.recent.keep_receipt(order.key.name, order.request_id, receipt)
         line = {
             "request": order.request_id,
             "key": order.key.name,

@@ -74,11 +74,13 @@ class RequestOutput:
 
     def is_ready(self) -> bool:
         """There is text to speak."""
+        n_characters = 0 if self.inlet is None else self.inlet.n_characters  # read before
         is_ready, now = self.inlet is None or self.inlet.is_ready(), time.monotonic()
         if is_ready and self._idle_since is not None:
             self._idle_s += now - self._idle_since
         if not is_ready and self._idle_since is None:
             self._send_last_word()
+            self._send({"kind": "idle", "id": self._number, "n_characters": n_characters})
         self._idle_since = None if is_ready else self._idle_since or now
         return is_ready
 

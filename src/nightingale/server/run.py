@@ -7,7 +7,8 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 
@@ -17,6 +18,7 @@ from nightingale.errors import NightingaleError
 from nightingale.server import wyoming
 from nightingale.server.app import make_app
 from nightingale.server.dispatch import Dispatcher, Limits
+from nightingale.server.drain import drain
 from nightingale.server.front import Config, Front
 from nightingale.server.keys import Keys
 from nightingale.server.meters import Meters
@@ -28,6 +30,7 @@ from nightingale.server.voices import Voices
 log = logging.getLogger("nightingale.run")
 
 _PING_S = 20.0
+_CLOSE_S = 0.2  # for connections to close, at the limit of the drain
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +59,13 @@ async def run(plans: Plans) -> None:
                 return
             voices = Voices(plans.recipe.home / "voices")
             front = Front(plans.config, dispatcher, voices, plans.keys, Meters(dispatcher))
-            homes = [await wyoming.listen(front, listener) for listener in plans.wyoming]
-            server = _Server(_uvicorn(front, plans), dispatcher, plans.announce)
+            listening = [await wyoming.listen(front, listener) for listener in plans.wyoming]
+            server = _Server(_uvicorn(front, plans), front, plans, listening)
             gc.freeze()  # what is here stays: looking through it is 40 ms in which all wait
             await server.serve(sockets=plans.http)
-            for home in homes:
-                home.close()
             await front.cloner.stop()
         finally:
-            await dispatcher.stop(drain_s=1.0)
+            await dispatcher.stop(drain_s=0.0)
 
 
 async def _start(dispatcher: Dispatcher) -> bool:
@@ -87,28 +88,55 @@ async def _start(dispatcher: Dispatcher) -> bool:
 
 
 class _Server(uvicorn.Server):
-    """Says when it is ready, and tells the dispatcher of a signal before anything else happens.
+    """Announces when it is ready, and drains at the first signal; at the second it exits at once.
 
-    A signal to the whole process group (systemd, timeout) ends the worker as well; without knowing
-    that, its death would be answered with a new one.
+    uvicorn's own shutdown cuts WebSockets off, so it begins when nothing is under way any more. The
+    dispatcher is told of a signal before anything else happens: one to the whole process group
+    (systemd, timeout) ends the worker as well, and its death must not be answered with a new one.
     """
 
     def __init__(
-        self, config: uvicorn.Config, dispatcher: Dispatcher, announce: Callable[[], None]
+        self,
+        config: uvicorn.Config,
+        front: Front,
+        plans: Plans,
+        listening: Sequence[asyncio.Server],
     ) -> None:
         super().__init__(config)
-        self._dispatcher, self._announce = dispatcher, announce
+        self._front, self._plans, self._listening = front, plans, listening
+        self._draining: asyncio.Task[None] | None = None
+        self._n_signals = 0
+        self._loop = asyncio.get_running_loop()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        if self._dispatcher.is_draining:  # a signal between loading and here
+        if self._front.dispatcher.is_draining:  # a signal between loading and here
             self.should_exit = True
         else:
-            self._announce()
+            self._plans.announce()
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._dispatcher.drain()
-        super().handle_exit(sig, frame)
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self._front.dispatcher.drain()
+        self._n_signals += 1
+        if self._n_signals > 1 or not self.started:
+            self.should_exit = self.force_exit = True
+        else:
+            self._loop.call_soon_threadsafe(self._begin_drain)
+
+    def _begin_drain(self) -> None:
+        for server in self._listening:
+            server.close()
+        self._draining = asyncio.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        """Readiness is false already, and new requests are refused while this goes on."""
+        until = time.monotonic() + self._plans.drain_s
+        try:
+            await drain(self._front, self._plans.drain_s)
+        finally:
+            left_s = max(_CLOSE_S, until - time.monotonic())  # for other requests: uploads, lists
+            self.config.timeout_graceful_shutdown = left_s  # type: ignore[assignment]
+            self.should_exit = True
 
 
 def _uvicorn(front: Front, plans: Plans) -> uvicorn.Config:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from nightingale.audio.encode import FORMATS
@@ -50,16 +51,45 @@ def routes(front: Front) -> APIRouter:
                 ignored=check_speed(body.speed),
                 request_id=request.state.request_id,
                 key=request.state.key,
+                voice_name=body.voice_name,
             ),
         )
+
+    _add_recent(router, front)
+    return router
+
+
+def _add_recent(router: APIRouter, front: Front) -> None:
+    """What can be asked about a request afterwards."""
 
     @router.get("/v1/requests/{request_id}")
     async def receipt(request_id: str, request: Request) -> dict[str, Any]:
         """How a recent request of this API key ended, with the length and SHA-256 of the audio
         that was sent."""
-        found = front.receipts.get((request.state.key.name, request_id))
+        found = front.recent.receipt(request.state.key.name, request_id)
         if found is None:
             raise Fault(404, "not_found", "there is no recent request with this id")
         return found
 
-    return router
+    @router.get(
+        "/v1/requests/{request_id}/audio",
+        response_class=Response,
+        responses={
+            200: {"content": _SOUND, "description": "The audio, from this byte on."},
+            404: {"description": "No such request, or it is too long ago."},
+            410: {"description": "The model or the voice has changed since."},
+            416: {"description": "The audio has fewer bytes."},
+            **_FAILURES,
+        },
+    )
+    async def resume(
+        request_id: str,
+        request: Request,
+        offset: Annotated[int, Query(alias="from", ge=0, le=2**48)] = 0,
+    ) -> Reply:
+        """Continue a response that broke off: its audio once more, without the first bytes."""
+        fingerprint = front.dispatcher.hello.get("fingerprint")
+        key = request.state.key
+        order = front.recent.repeat(key.name, request_id, front.voices, fingerprint)
+        again = replace(order, is_sse=False, request_id=request.state.request_id, key=key)
+        return Reply(front, again, n_skip=offset)

@@ -364,6 +364,10 @@ class PlayClock:
             self._gaps_s.append(at - self._dry_at)
         self._dry_at = max(at, self._dry_at or at) + len(samples) / SAMPLES_PER_SECOND
 
+    def left_s(self, now: float) -> float:
+        """Seconds until all that was given is played; below zero: since then."""
+        return 0.0 if self._dry_at is None else self._dry_at - now
+
     @property
     def first_s(self) -> float | None:
         """From the request to the first audible sample."""

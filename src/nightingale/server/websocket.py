@@ -30,7 +30,7 @@ from nightingale.core import SAMPLES_PER_SECOND, Word
 from nightingale.errors import BusyError, NightingaleError
 from nightingale.server.faults import Fault
 from nightingale.server.front import Front, check_format, coded
-from nightingale.server.keys import Key
+from nightingale.server.keys import Key, owner_of
 from nightingale.server.listing import check_model
 from nightingale.server.schemas import StartMessage
 from nightingale.server.utterance import Ask, Utterance
@@ -39,6 +39,7 @@ from nightingale.text.split import CUT
 log = logging.getLogger("nightingale.websocket")
 
 _TYPES = ("start", "text", "flush", "end", "cancel", "ping")  # of messages that come in
+_GOING_AWAY = 1001  # close code: the server shuts down
 _MAX_TALKS = 8  # under way on one connection
 _MAX_PLAYED_MS = 1e9  # eleven days
 _SILENT_S = 60.0  # an utterance whose text does not go on for so long is given up
@@ -50,6 +51,11 @@ def routes(front: Front) -> APIRouter:
     @router.websocket("/v1/audio/speech/stream")
     @router.websocket("/ws/tts")
     async def talk(socket: WebSocket) -> None:
+        if front.dispatcher.is_draining:
+            message = "the server is shutting down; try another one"
+            fault = Fault(503, "overloaded", message, retry_after_s=5.0)
+            await socket.send_denial_response(fault.response)
+            return
         await socket.accept()
         await Line(front, socket).run()
 
@@ -62,12 +68,16 @@ class Line:
     def __init__(self, front: Front, socket: WebSocket) -> None:
         self.front, self._socket = front, socket
         self.key: Key = socket.state.key
+        self.owner = owner_of(self.key, socket.client.host if socket.client else "")
         self._talks: dict[str, Talk] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._sending = asyncio.Lock()
+        self._is_closing = False
+        self._n_running = 0  # utterances whose last message is not sent yet
 
     async def run(self) -> None:
         """Until the other side leaves; what it asked for ends with it."""
+        self.front.sessions.add(self)
         try:
             while True:
                 message = await self._socket.receive()
@@ -77,9 +87,24 @@ class Line:
         except (WebSocketDisconnect, RuntimeError, OSError):
             pass  # it left while something was being sent
         finally:
+            self.front.sessions.discard(self)
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def announce_shutdown(self, drain_s: float) -> None:
+        """The client hears how long it has; without an utterance, the connection is closed."""
+        self._is_closing = True
+        await self.send({"type": "closing", "seconds": drain_s})
+        await self._close_if_idle()
+
+    async def shut_down(self) -> None:
+        with suppress(RuntimeError, OSError):
+            await self._socket.close(_GOING_AWAY, "the server is shutting down")
+
+    async def _close_if_idle(self) -> None:
+        if self._is_closing and not self._n_running:
+            await self.shut_down()
 
     async def send(self, message: dict[str, Any], data: bytes | None = None) -> None:
         """A message, and the bytes that belong to it right behind."""
@@ -154,9 +179,17 @@ class Line:
             )
         talk = Talk(self, name, message)
         self._talks[name] = talk
-        task = asyncio.create_task(talk.run())
+        task = asyncio.create_task(self._run(talk))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, talk: Talk) -> None:
+        self._n_running += 1
+        try:
+            await talk.run()
+        finally:
+            self._n_running -= 1
+        await self._close_if_idle()
 
 
 class Talk:
@@ -207,9 +240,7 @@ class Talk:
         line = self._line
         try:
             with line.key.turn():
-                async with line.front.dispatcher.speak(self._utterance) as utterance:
-                    if utterance.is_cancelled:
-                        utterance.cancel()  # while it waited for its turn
+                async with line.front.dispatcher.speak(self._utterance, line.owner) as utterance:
                     await self._speak(utterance)
         except (RuntimeError, OSError):
             pass  # nobody is there any more

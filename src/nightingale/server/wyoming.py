@@ -32,6 +32,7 @@ from nightingale.errors import NightingaleError
 from nightingale.server.bucket import TokenBucket
 from nightingale.server.faults import Fault
 from nightingale.server.front import Front
+from nightingale.server.keys import ANYBODY, owner_of
 from nightingale.server.schemas import Sampling
 from nightingale.server.utterance import Ask, Utterance
 
@@ -40,6 +41,7 @@ log = logging.getLogger("nightingale.wyoming")
 _MAX_TEXTS = 2  # of one connection that wait while another one is spoken
 _TEXT_IDLE_S = 60.0  # for more of a text that comes in pieces
 _IDLE_S = 600.0  # for anything, when nothing is spoken
+_LOOK_S = 0.05  # whether all was spoken, when the server shuts down
 _EVENTS_PER_S, _MAX_BURST = 200.0, 1000.0
 _FORM = {"rate": SAMPLES_PER_SECOND, "width": 2, "channels": 1}
 _WHO = Attribution(name="Nightingale", url="")
@@ -116,10 +118,12 @@ class Caller:
         if fault is not None:
             await self._fail(fault)
             return
+        self._front.sessions.add(self)
         tasks = [asyncio.create_task(work) for work in (self._read_all(), self._speak_all())]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._front.sessions.discard(self)
             for task in tasks:
                 task.cancel()
             for result in await asyncio.gather(*tasks, return_exceptions=True):
@@ -136,6 +140,15 @@ class Caller:
             except _NOT_WYOMING:
                 message = f"the event {event.type!r:.50} lacks a field, or has one of another kind"
                 await self._fail(Fault(400, "invalid_request", message))
+
+    async def announce_shutdown(self, drain_s: float) -> None:  # noqa: ARG002
+        """Wyoming has no message for it: the connection is closed when nothing is under way."""
+        while self._is_speaking or not self._texts.empty():
+            await asyncio.sleep(_LOOK_S)
+        await self.shut_down()
+
+    async def shut_down(self) -> None:
+        self._writer.close()
 
     async def _read(self) -> Event | None:
         """The next event; None: there is none, or that was not Wyoming."""
@@ -225,15 +238,19 @@ class Caller:
             self._is_speaking = False
 
     async def _sound(self, utterance: Utterance) -> None:
-        async with self._front.dispatcher.speak(utterance):
-            if utterance.is_cancelled:
-                utterance.cancel()  # while it waited for its turn
+        is_begun = False
+        address = (self._writer.get_extra_info("peername") or ("",))[0]
+        async with self._front.dispatcher.speak(utterance, owner_of(ANYBODY, address)):
             with closing(Encoder("pcm")) as encoder:
-                await self._write(AudioStart(**_FORM).event())
                 async for event in utterance.paced(self._front.config.max_prebuffer_s):
                     if isinstance(event, np.ndarray):
+                        if not is_begun:
+                            await self._write(AudioStart(**_FORM).event())
+                        is_begun = True
                         chunk = AudioChunk(audio=encoder.feed(event), **_FORM)
                         await self._write(chunk.event())
+                if not is_begun:
+                    await self._write(AudioStart(**_FORM).event())
                 await self._write(AudioStop().event())
         assert utterance.outcome is not None
         self._front.meters.note(utterance, utterance.outcome.ending)

@@ -14,11 +14,13 @@ class Inlet:
 
     def __init__(self, pieces: Iterable[str] = ()) -> None:
         self._pieces = deque(piece for piece in pieces if piece)
+        self.n_characters = sum(map(len, self._pieces))  # that were put in so far
         self._is_over = self._is_awaited = False
 
     def put(self, piece: str) -> None:
         if piece:
             self._pieces.append(piece)
+            self.n_characters += len(piece)
 
     def end(self) -> None:
         """Nothing more comes."""
