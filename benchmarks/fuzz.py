@@ -166,7 +166,8 @@ async def wire(server: Server, n_cases: int, seed: int, n_clients: int) -> dict[
         "growth_mb": round(after - before, 1),
         "errors_in_log": errors[:20],
     }
-    is_ok = not faults and not errors and told["same_bytes"] and after - before < _MAX_GROWTH_MB
+    is_ok = not (faults or errors or alone.failures or beside.failures) and told["same_bytes"]
+    is_ok = is_ok and after - before < _MAX_GROWTH_MB
     return {"ok": bool(is_ok and stall_s <= _MAX_STALL_S), **told}
 
 

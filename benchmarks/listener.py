@@ -27,12 +27,14 @@ class Heard:
     probe_s: float = 0.0  # and between a request for /health/live and its answer
     n_streams: int = 0
     n_busy: int = 0
+    failures: list[str] = field(default_factory=list)  # streams and probes that broke off
     sums: set[str] = field(default_factory=set)
 
     @property
     def told(self) -> dict[str, Any]:
         times = {"gap_s": round(self.gap_s, 3), "probe_s": round(self.probe_s, 3)}
-        return {**times, "streams": self.n_streams, "busy": self.n_busy}
+        counts = {"streams": self.n_streams, "busy": self.n_busy}
+        return {**times, **counts, "failures": self.failures[:5]}
 
 
 class Listener:
@@ -64,7 +66,11 @@ class Listener:
         prober.start()
         try:
             while heard.n_streams < n_streams or (until_stopped and not self._stopping.is_set()):
-                self._listen(heard)
+                try:
+                    self._listen(heard)
+                except (OSError, http.client.HTTPException) as error:
+                    heard.failures.append(f"stream: {error!r}")
+                    break
         finally:
             is_over.set()
             prober.join()
@@ -93,7 +99,11 @@ class Listener:
         while not is_over.wait(0.05):
             connection = http.client.HTTPConnection(self._url.host, self._url.port, timeout=60)
             asked = time.monotonic()
-            connection.request("GET", "/health/live")
-            connection.getresponse().read()
+            try:
+                connection.request("GET", "/health/live")
+                connection.getresponse().read()
+            except (OSError, http.client.HTTPException) as error:
+                heard.failures.append(f"probe: {error!r}")
+                return
             heard.probe_s = max(heard.probe_s, time.monotonic() - asked)
             connection.close()
