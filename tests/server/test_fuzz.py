@@ -68,7 +68,7 @@ def test_a_planted_fault_is_found(fault: str, tmp_path: Path) -> None:
         process = cast(Any, SimpleNamespace(pid=os.getpid()))
         server = Server(f"http://127.0.0.1:{port}", process, tmp_path, tmp_path / "log", {}, port)
         async with faulty:
-            return await fuzz.wire(server, 16, seed=1, n_clients=16)
+            return await fuzz.wire(server, 12, seed=1, n_clients=12)
 
     told = asyncio.run(main())
     assert told["ok"] == (not fault), told
@@ -80,7 +80,7 @@ def test_a_planted_fault_is_found(fault: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_made_up_bytes_cause_no_server_error_and_no_stall(subject: Subject, tmp_path: Path) -> None:
     with serving(subject.folder, tmp_path, subject.options) as server:
-        told = asyncio.run(fuzz.wire(server, 160, seed=1, n_clients=24))
+        told = asyncio.run(fuzz.wire(server, 80, seed=1, n_clients=24))
         restarts = server.meter("worker_restarts_total")
     print(told)
     assert not told["faults"]
