@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from dataclasses import asdict, replace
@@ -269,6 +270,9 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     header = {"config": {"flow": asdict(flow.config)}, "rest": "s3gen.safetensors"}
     told = {"nightingale": json.dumps(header)}
     save_file(own, folder / "s3gen_meanflow.safetensors", told)
+    files = sorted(file for file in folder.iterdir() if file.is_file())
+    sums = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
+    (folder / record.SUMS).write_text("".join(sums))
     monkeypatch.setattr(record, "BUNDLE", folder)
     return folder
 

@@ -23,7 +23,11 @@ _REPEATER = """
 import pathlib, sys, time
 
 class Repeater:
-    chunks, spoken = [], None
+    chunks, spoken, checkpoint = [], None, None
+
+    @property
+    def parts(self):
+        return Repeater.spoken.parts if Repeater.spoken else []
 
     def __init__(self, model):
         self.model, self.left, self.is_cancelled, self.n_samples = model, None, False, 0

@@ -10,10 +10,17 @@ from nightingale.text.split import Manner, TextPart
 
 @pytest.mark.slow
 def test_texts_of_forty_kinds_are_cut_in_linear_time() -> None:
-    """The bar of seconds is ten times that of the benchmark: the machine may be busy."""
-    rows = text_time.measure(max_s=10 * text_time.MAX_S)
-    assert len({row["kind"] for row in rows}) >= 40
-    assert [row for row in rows if not row["ok"]] == []
+    """The machine may be busy: the bar of seconds is ten times that of the benchmark, and a kind
+    fails if it fails three times."""
+    failed = None
+    for _ in range(3):
+        rows = text_time.measure(max_s=10 * text_time.MAX_S)
+        assert len({row["kind"] for row in rows}) >= 40
+        found = {(row["kind"], row["manner"]) for row in rows if not row["ok"]}
+        failed = found if failed is None else failed & found
+        if not failed:
+            return
+    pytest.fail(f"not in linear time: {failed}")
 
 
 def test_a_cut_in_quadratic_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
