@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from nightingale.audio.encode import Encoder, patched
 from nightingale.core import SAMPLES_PER_SECOND, Word
-from nightingale.errors import BusyError, RequestError, SpeechError
+from nightingale.server.accounting import Account, ending_of
 from nightingale.server.faults import Fault
 from nightingale.server.front import Front, Order, coded
 from nightingale.server.keys import owner_of
@@ -72,14 +72,9 @@ class Reply(Response):
             self._note()
 
     def _judge(self, error: Exception) -> Fault:
-        if isinstance(error, OSError):  # the socket: who asked is gone
-            self._ending = "gone"
+        self._ending = ending_of(error)
+        if self._ending == "gone":
             return Fault(499, "gone", "nobody listens")
-        if isinstance(error, Fault):
-            self._ending = "refused"
-            return error
-        kinds = ((BusyError, "rejected"), (RequestError, "refused"), (SpeechError, "refused"))
-        self._ending = next((name for kind, name in kinds if isinstance(error, kind)), "failed")
         return Fault.of(error)
 
     async def _speak(self, send: Send) -> None:
@@ -209,9 +204,9 @@ class Reply(Response):
         if utterance is None or self._ending == "rejected":
             front.meters.requests.labels(self._ending).inc()
             return
-        front.meters.note(utterance, self._ending)
-        front.meters.characters.inc(order.n_characters)
-        outcome = utterance.outcome
+        Account("http", order.request_id, order.key, order.format).close(
+            front, utterance, self._ending, self._code
+        )
         receipt = {
             "id": order.request_id,
             "finish_reason": self._ending,
@@ -225,20 +220,6 @@ class Reply(Response):
             "unspoken": utterance.unspoken,
         }
         front.recent.keep_receipt(order.key.name, order.request_id, receipt)
-        line = {
-            "request": order.request_id,
-            "key": order.key.name,
-            "ending": self._ending,
-            "error": self._code,
-            "format": order.format,
-            "characters": order.n_characters,
-            "seconds": receipt["seconds"],
-            "first_ms": utterance.first_ms,
-            "work_s": None if outcome is None else round(outcome.work_s, 3),
-            "resumed": utterance.n_resumed,
-            "unspoken": len(utterance.unspoken),  # how many: never which
-        }
-        log.info("spoken" if utterance.n_received else "not spoken", extra=line)
 
 
 def _words(words: list[Word]) -> list[dict[str, Any]]:

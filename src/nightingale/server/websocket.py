@@ -28,6 +28,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from nightingale.audio.encode import Encoder
 from nightingale.core import SAMPLES_PER_SECOND, Word
 from nightingale.errors import BusyError, NightingaleError
+from nightingale.server.accounting import Account
 from nightingale.server.faults import Fault
 from nightingale.server.front import Front, check_format, coded
 from nightingale.server.keys import Key, owner_of
@@ -68,6 +69,7 @@ class Line:
     def __init__(self, front: Front, socket: WebSocket) -> None:
         self.front, self._socket = front, socket
         self.key: Key = socket.state.key
+        self.request_id: str = socket.state.request_id
         self.owner = owner_of(self.key, socket.client.host if socket.client else "")
         self._talks: dict[str, Talk] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -203,6 +205,7 @@ class Talk:
         self._format, self._rate_hz = check_format(message.response_format, message.sample_rate)
         ask = Ask(front.options(message), [], True, True, voice.digest, voice.data)
         self._utterance = front.dispatcher.utter(ask)
+        self._account = Account("websocket", line.request_id, line.key, self._format)
         self._max_wait_s = front.config.max_prebuffer_s if message.prebuffer else 0.0
         self._on_hold = self._send_held if message.progress else None
         self._n_characters = self._n_spent = 0
@@ -239,7 +242,7 @@ class Talk:
         """From its turn to its end."""
         line = self._line
         try:
-            with line.key.turn():
+            with self._account.open(line.front, self._utterance), line.key.turn():
                 async with line.front.dispatcher.speak(self._utterance, line.owner) as utterance:
                     await self._speak(utterance)
         except (RuntimeError, OSError):
@@ -273,7 +276,6 @@ class Talk:
                     await send({"type": "words", "id": self.name, "words": words})
             outcome = utterance.outcome
             assert outcome is not None
-            self._line.front.meters.note(utterance, outcome.ending)
             self._line.leave(self)  # its id is free again when its end is told
             if self._too_long is not None:
                 raise self._too_long

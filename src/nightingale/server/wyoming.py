@@ -29,6 +29,7 @@ from nightingale import __version__
 from nightingale.audio.encode import Encoder
 from nightingale.core import SAMPLES_PER_SECOND
 from nightingale.errors import NightingaleError
+from nightingale.server.accounting import Account
 from nightingale.server.bucket import TokenBucket
 from nightingale.server.faults import Fault
 from nightingale.server.front import Front
@@ -240,8 +241,8 @@ class Caller:
     async def _sound(self, utterance: Utterance) -> None:
         is_begun = False
         address = (self._writer.get_extra_info("peername") or ("",))[0]
-        async with self._front.dispatcher.speak(utterance, owner_of(ANYBODY, address)):
-            with closing(Encoder("pcm")) as encoder:
+        with Account("wyoming").open(self._front, utterance), closing(Encoder("pcm")) as encoder:
+            async with self._front.dispatcher.speak(utterance, owner_of(ANYBODY, address)):
                 async for event in utterance.paced(self._front.config.max_prebuffer_s):
                     if isinstance(event, np.ndarray):
                         if not is_begun:
@@ -252,10 +253,6 @@ class Caller:
                 if not is_begun:
                     await self._write(AudioStart(**_FORM).event())
                 await self._write(AudioStop().event())
-        assert utterance.outcome is not None
-        self._front.meters.note(utterance, utterance.outcome.ending)
-        n_unspoken = len(utterance.unspoken)
-        log.info("spoken", extra={"ending": utterance.outcome.ending, "unspoken": n_unspoken})
 
     async def _fail(self, error: Exception) -> None:
         fault = Fault.of(error)
