@@ -9,7 +9,7 @@ state, sends the signal and looks at how each client ends. Prints a line of JSON
 
     loading       the model is not loaded; clients wait for their first answer
     idle          connected, nothing asked for
-    speaking      the first audio has come, and the end is near: SIGTERM must let it come
+    speaking      the first audio has come; SIGTERM comes near the end, which must be heard
     waiting       behind others, or for text, for longer than the drain: must get an error
     dead reader   a long text was asked for, and nothing is read any more
 """
@@ -89,7 +89,8 @@ async def trial(
         if state != "loading":
             await asyncio.to_thread(wait_until_ready, server)
         clients: dict[str, Client] = {name: kind(server) for name, kind in CLIENTS.items()}
-        before = await _prepare(server, state, list(clients.values()))
+        n_sentences = 2 if number == signal.SIGTERM else 40  # one ends in time, one is cut for sure
+        before = await _prepare(server, state, list(clients.values()), n_sentences)
         worker = server.worker()
         begun = time.monotonic()
         server.process.send_signal(number)
@@ -121,7 +122,9 @@ def _judge(number: signal.Signals, state: str, ends: dict[str, str]) -> list[str
     ]
 
 
-async def _prepare(server: Server, state: str, clients: Sequence[Client]) -> list[Client]:
+async def _prepare(
+    server: Server, state: str, clients: Sequence[Client], n_sentences: int
+) -> list[Client]:
     """Bring the clients into a state; returns others that are needed for it."""
     others: list[Client] = []
     if state == "waiting":
@@ -132,7 +135,7 @@ async def _prepare(server: Server, state: str, clients: Sequence[Client]) -> lis
     for client in clients:
         await client.connect(is_small=state == "dead reader")
         if state in ("loading", "speaking"):
-            await client.ask(" ".join([SENTENCE] * 2))
+            await client.ask(" ".join([SENTENCE] * n_sentences))
         elif state == "waiting":
             await client.ask(SENTENCE, is_open=True)
         elif state == "dead reader":

@@ -31,6 +31,6 @@ def test_a_cut_in_quadratic_time_is_found(monkeypatch: pytest.MonkeyPatch) -> No
         return []
 
     monkeypatch.setattr(text_time, "split", rescan)
-    monkeypatch.setattr(text_time, "_N_TRIALS", 1)
+    monkeypatch.setattr(text_time, "_N_ROUNDS", 1)
     rows = text_time.measure(4_000)
     assert sum(not row["ok"] for row in rows) > len(rows) / 2

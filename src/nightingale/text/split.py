@@ -106,6 +106,10 @@ class _Splitter:
             self._read(character)
 
     def _read(self, character: str) -> None:
+        if character.isalnum() and not self._pending:  # most characters: spares the time
+            self._stops.append(None)
+            self._held += character
+            return
         is_closing, is_space = character in _CLOSING, character.isspace()
         is_apart = is_space or (self._is_wide and not is_closing)
         self._stops.append(self._pending if is_apart else None)
@@ -124,7 +128,9 @@ class _Splitter:
 
     def _is_abbreviated(self) -> bool:
         """Whether a full stop here would belong to the word before it: Dr., U.K., 1. Milk"""
-        word = self._held[self._word_at :][: 4 * _MAX_ABBREVIATION]
+        word = self._held[self._word_at : self._word_at + 4 * _MAX_ABBREVIATION]
+        if not word[:1].isalnum():
+            return False
         if word.isdigit():
             return self._word_at == 0
         letters = word.split(".")
@@ -135,7 +141,10 @@ class _Splitter:
     def _end(self) -> int:
         """Where the part ends, now that its last character has come; 0: nowhere yet."""
         n, manner = len(self._held), self._manner
-        if manner is not WHOLE and (kind := self._stops[-1]):
+        kind = self._stops[-1]
+        if not kind and n <= manner.limit:
+            return 0
+        if kind and manner is not WHOLE:
             least = manner.sentence if kind == Break.SENTENCE else manner.clause
             if n - 1 >= least:
                 return n - 1
