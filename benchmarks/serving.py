@@ -38,6 +38,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.chaos import Chaos
 from benchmarks.long_kills import long_kills
 from benchmarks.scales import Scales
+from tests.server.browser import repeating
 from tests.server.running import Server, serving
 
 WORDS = (
@@ -212,6 +213,7 @@ async def overload(server: Server, given: argparse.Namespace) -> dict[str, Any]:
         body | {"response_format": "pcm", "stream_format": "audio"}
         for body in distinct(server, given.distinct, given.words)
     ]
+    await alone(server.url, bodies[:2])  # its speed is known from then on
     peak = await _closed(server, bodies, given.seconds)
     chance, tasks, waits = random.Random(given.seed), set[asyncio.Task[None]](), list[float]()
     counts, held = Counter[str](), server.meter("worker_memory_bytes")
@@ -397,6 +399,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--max-factor", type=float, help="of the server; 0 must fail overload")
+    parser.add_argument("--factor", type=float, help="of a worker that repeats one text (overload)")
     parser.add_argument("--leak", action="store_true", help="plant a leak in both processes")
     parser.add_argument("--longest", type=float, default=120, help="position of a kill, seconds")
     parser.add_argument("--plant", action="store_true", help="plant a resume that loses a sample")
@@ -412,7 +415,9 @@ def main() -> None:
     options = {"max_tokens": given.max_tokens} if given.max_tokens else {}
     with (
         tempfile.TemporaryDirectory() as home,
-        serving(given.model, Path(home), options, *flags, **faults) as server,
+        repeating(given.model, Path(home), given.factor, *flags)
+        if given.factor
+        else serving(given.model, Path(home), options, *flags, **faults) as server,
     ):
         told = asyncio.run(TRIALS[given.what](server, given))
         print(json.dumps({"what": given.what, **told}), flush=True)
