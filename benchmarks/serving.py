@@ -217,6 +217,7 @@ async def overload(server: Server, given: argparse.Namespace) -> dict[str, Any]:
     peak = await _closed(server, bodies, given.seconds)
     chance, tasks, waits = random.Random(given.seed), set[asyncio.Task[None]](), list[float]()
     counts, held = Counter[str](), server.meter("worker_memory_bytes")
+    missed = server.meter("underruns_total")  # as the server sees it; the difference is the network
     gaps: list[float] = []  # the longest of each stream that was admitted
 
     async def come(body: dict[str, Any]) -> None:
@@ -249,6 +250,7 @@ async def overload(server: Server, given: argparse.Namespace) -> dict[str, Any]:
         "peak_per_s": round(peak, 2), "goodput_per_s": round(goodput, 2), "counts": dict(counts),
         "admitted": len(gaps), "gapless": round(gapless, 4),
         "longest_gap_s": round(max(gaps, default=0.0), 2),
+        "server_underruns": int(server.meter("underruns_total") - missed),
         "reject_p50_ms": round(waits[len(waits) // 2], 1) if waits else None,
         "reject_p99_ms": round(reject_p99_ms, 1),
         "worker_grown_mb": round(grown / 1e6, 1),

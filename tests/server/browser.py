@@ -30,11 +30,12 @@ class Repeater:
         return Repeater.spoken.parts if Repeater.spoken else []
 
     def __init__(self, model):
-        self.model, self.left, self.is_cancelled, self.n_samples = model, None, False, 0
+        self.left, self.is_cancelled, self.n_samples = None, False, 0
+        if Repeater.spoken is None:
+            Repeater.spoken = usual(model, TEXT)
 
     def step(self):
         if not Repeater.chunks:
-            Repeater.spoken = usual(self.model, TEXT)
             Repeater.chunks = list(Repeater.spoken)
         if self.left is None:
             self.left = list(Repeater.chunks)

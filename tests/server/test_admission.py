@@ -13,7 +13,7 @@ from nightingale.errors import BusyError
 from nightingale.server.admission import Admission, AdmissionLimits, Slot, State
 from nightingale.server.load import Demand, is_feasible
 
-LONG = Demand(0.0, 1000.0)
+LONG = Demand(2.0, 1000.0)
 
 
 @dataclass
@@ -209,10 +209,14 @@ def test_a_stream_that_needs_nothing_now_does_not_count() -> None:
 
 
 def test_feasibility_is_the_sum_of_factors_for_long_streams() -> None:
-    assert is_feasible([LONG] * 3, 0.3, 0.9)
-    assert not is_feasible([LONG] * 4, 0.3, 0.9)
-    assert is_feasible([Demand(0.0, 1.0)], 0.9, 0.9)
-    assert is_feasible([], 5.0, 0.9)
+    assert is_feasible([LONG] * 2, LONG, 0.29, 0.9)
+    assert not is_feasible([LONG] * 3, LONG, 0.29, 0.9)
+    assert is_feasible([], Demand(0.0, 1.0), 0.9, 0.9)
     # Two that are ahead can be slower for a while, but not for ever.
-    assert is_feasible([Demand(8.0, 8.0)] * 2, 0.9, 0.9)
-    assert not is_feasible([Demand(8.0, 80.0)] * 2, 0.9, 0.9)
+    assert is_feasible([Demand(8.0, 8.0)], Demand(8.0, 8.0), 0.9, 0.9)
+    assert not is_feasible([Demand(8.0, 80.0)], Demand(8.0, 80.0), 0.9, 0.9)
+
+
+def test_a_stream_that_has_just_begun_is_not_delayed_by_a_new_one() -> None:
+    assert not is_feasible([Demand(0.3, 2.0)], Demand(0.0, 2.0), 0.2, 0.9)
+    assert is_feasible([Demand(0.5, 2.0)], Demand(0.0, 2.0), 0.2, 0.9)

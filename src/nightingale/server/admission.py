@@ -269,7 +269,7 @@ class Admission:
             return True  # one at least
         factor = self._factor(len(heard) + 1)
         share = math.inf if factor is None else factor / (len(heard) + 1)  # None: not measured
-        if is_feasible([*heard, slot.demand()], share, self.limits.max_factor):
+        if is_feasible(heard, slot.demand(), share, self.limits.max_factor):
             return True
         self._not_before = now + _LOOK_AGAIN_S
         return False

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+_BLOCKING_S = 2.0  # of sound that are made in steps that are not interrupted: two windows
+
 
 class Demand(NamedTuple):
     """What a stream still needs, in seconds of sound."""
@@ -21,12 +23,16 @@ class Demand(NamedTuple):
     remaining_s: float  # not made yet
 
 
-def is_feasible(demands: Sequence[Demand], share: float, max_factor: float) -> bool:
+def is_feasible(heard: Sequence[Demand], new: Demand, share: float, max_factor: float) -> bool:
     """If a second of sound takes `share` seconds to make, and `max_factor` of the time is used.
 
     What is needed grows while a stream plays what is not made yet, so it is most critical when one
-    of them has been made to its end.
+    of them has been made to its end. Steps are not interrupted, so each stream must be ahead by
+    what a step of the new one may take.
     """
+    if any(demand.ahead_s < _BLOCKING_S * share for demand in heard):
+        return False
+    demands = [*heard, new]
     for critical in demands:
         at_s = critical.ahead_s + critical.remaining_s
         needed_s = sum(
