@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,26 @@ def test_everybody_gets_everything() -> None:
     assert all(listener.is_over.is_set() and listener.error is None for listener in listeners)
     with pytest.raises(BusyError, match="closing"):
         admit(engine, Told("too late", 1, turns, gate))
+
+
+def test_time_counts_as_busy_only_while_a_step_is_computed() -> None:
+    now, turns = [100.0], list[str]()
+
+    class Slow(Told):
+        def step(self) -> AudioChunk | None:
+            now[0] += 2.0
+            return super().step()
+
+    engine, gate = Engine(2, clock=lambda: now[0]), threading.Event()
+    gate.set()
+    for _ in range(2):
+        _, listener = admit(engine, Slow("slow", 3, turns, gate))
+        assert listener.is_over.wait(10)
+        while engine.step_s:
+            time.sleep(0.001)
+        now[0] += 50.0  # nobody is there
+    engine.close()
+    assert engine.busy_s == 2 * 4 * 2.0
 
 
 def test_who_was_cancelled_goes_first_and_takes_no_place() -> None:

@@ -73,6 +73,7 @@ class Engine:
         self._changed = threading.Condition()
         self._is_closed = False
         self._stepping_since: float | None = None
+        self._stepped_s = 0.0
         self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
         self._thread.start()
 
@@ -84,6 +85,11 @@ class Engine:
         """How long the step of now has been going on: one that is stuck never ends."""
         since = self._stepping_since
         return 0.0 if since is None else self._clock() - since
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds that all steps have taken since the start, for whomever."""
+        return self._stepped_s + self.step_s
 
     def admit(  # noqa: PLR0913
         self,
@@ -150,7 +156,7 @@ class Engine:
             else:
                 self._give(request, chunk)
             request.around(False)
-            self._stepping_since = None
+            self._stepped_s, self._stepping_since = self.busy_s, None
 
     def _next(self) -> Request | None:
         with self._changed:

@@ -220,3 +220,10 @@ def test_feasibility_is_the_sum_of_factors_for_long_streams() -> None:
 def test_a_stream_that_has_just_begun_is_not_delayed_by_a_new_one() -> None:
     assert not is_feasible([Demand(0.3, 2.0)], Demand(0.0, 2.0), 0.2, 0.9)
     assert is_feasible([Demand(0.5, 2.0)], Demand(0.0, 2.0), 0.2, 0.9)
+
+
+def test_streams_that_are_due_at_the_same_time_need_a_step_each() -> None:
+    due = Demand(0.5, 2.0)
+    assert is_feasible([due], Demand(0.0, 2.0), 0.2, 0.9)
+    assert not is_feasible([due, due], Demand(0.0, 2.0), 0.2, 0.9)
+    assert is_feasible([due, Demand(0.7, 2.0)], Demand(0.0, 2.0), 0.2, 0.9)

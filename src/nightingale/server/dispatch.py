@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from nightingale import errors
-from nightingale.core import PLANS, Plan, Word
+from nightingale.core import PLANS, SAMPLES_PER_SECOND, Plan, Word
 from nightingale.errors import NightingaleError, WorkerError
 from nightingale.pace import Prebuffer, RecentFactor, window_seconds
 from nightingale.server.admission import Admission, AdmissionLimits
@@ -76,6 +76,7 @@ class Dispatcher:
         self._open: dict[int, Utterance] = {}
         self._turns: WeakValueDictionary[int, Turn] = WeakValueDictionary()  # kept by utterances
         self._factor = RecentFactor()
+        self._worker_busy_s = 0.0  # when the last sound came
         self.admission = Admission(limits.admission, self._factor.at)
         self._chores: asyncio.Task[None] | None = None
         self._used_at = time.monotonic()
@@ -256,7 +257,7 @@ class Dispatcher:
         if kind == "audio":
             self.heard_at = time.monotonic()
             self.supervisor.note_audio()
-            self._take_audio(utterance, np.frombuffer(payload, "<f4"), message.get("idle_s", 0.0))
+            self._take_audio(utterance, np.frombuffer(payload, "<f4"), message)
         elif kind == "words":
             words = [Word(*word) for word in message["words"]]
             utterance.hear_words(message["first"], words)
@@ -281,15 +282,26 @@ class Dispatcher:
         elif kind == "error":
             utterance.fail(_error(message))
 
-    def _take_audio(self, utterance: Utterance, samples: Samples, idle_s: float) -> None:
+    def _take_audio(self, utterance: Utterance, samples: Samples, message: Message) -> None:
         if not utterance.n_received:
             plan = PLANS.get(self.hello.get("plan", ""), Plan())
             utterance.prebuffer = Prebuffer(self.real_time_factor, window_seconds(plan.grid))
             utterance.is_single = bool(self.hello.get("knows_sentences"))
-        measured = utterance.hear(samples, idle_s)
-        if measured is not None:
-            self._factor.note(max(1, self.n_producing), *measured)
+        measured = utterance.hear(samples, message["idle_s"])
+        self._note_speed(measured, len(samples) / SAMPLES_PER_SECOND, message["busy_s"])
         self._turns[utterance.number].check()
+
+    def _note_speed(
+        self, measured: tuple[float, float] | None, sound_s: float, busy_s: float
+    ) -> None:
+        """Streams beside each other take turns, so the time between two chunks of one says little:
+        what counts is how long the worker computed for all of them, `busy_s` since its start."""
+        n_streams, spent_s = self.n_producing, busy_s - self._worker_busy_s
+        self._worker_busy_s = busy_s
+        if n_streams > 1 and spent_s >= 0:  # else it is another worker
+            self._factor.note(n_streams, n_streams * spent_s, sound_s)
+        elif measured is not None:
+            self._factor.note(1, *measured)
 
     async def _do_chores(self) -> None:
         """Stop a worker that nobody needs."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-_BLOCKING_S = 2.0  # of sound that are made in steps that are not interrupted: two windows
+_STEP_S = 1.0  # of sound that are made in one step, which is not interrupted
 
 
 class Demand(NamedTuple):
@@ -28,10 +28,11 @@ def is_feasible(heard: Sequence[Demand], new: Demand, share: float, max_factor: 
 
     What is needed grows while a stream plays what is not made yet, so it is most critical when one
     of them has been made to its end. Steps are not interrupted, so each stream must be ahead by
-    what a step of the new one may take.
+    what a step of the new one takes, its own next step, and those of all that are due earlier.
     """
-    if any(demand.ahead_s < _BLOCKING_S * share for demand in heard):
-        return False
+    for n_earlier, (ahead_s, _) in enumerate(sorted(heard)):
+        if ahead_s < (2 + n_earlier) * _STEP_S * share:
+            return False
     demands = [*heard, new]
     for critical in demands:
         at_s = critical.ahead_s + critical.remaining_s

@@ -15,6 +15,7 @@ from nightingale.server.wire import Message
 
 if TYPE_CHECKING:
     from nightingale.core import AudioChunk, Word
+    from nightingale.engine import Engine
     from nightingale.server.step_record import StepRecord
     from nightingale.speech import Speech
     from nightingale.text.inlet import Inlet
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 class Here(Protocol):
     """The worker, as far as it is needed here."""
 
+    engine: Engine
     record: StepRecord
     stepping: int | None
 
@@ -87,7 +89,9 @@ class RequestOutput:
     def hear(self, chunk: AudioChunk) -> None:
         samples = chunk.samples.astype("<f4", copy=False).tobytes()
         idle_s, self._idle_s = self._idle_s, 0.0
-        message: Message = {"kind": "audio", "id": self._number, "idle_s": idle_s}
+        busy_s = self._sender.worker.engine.busy_s
+        message: Message = {"kind": "audio", "id": self._number}
+        message |= {"idle_s": idle_s, "busy_s": busy_s}
         if len(self._speech.unspoken) > self._n_unspoken:
             self._n_unspoken = len(self._speech.unspoken)
             message["unspoken"] = list(self._speech.unspoken)
