@@ -68,13 +68,15 @@ def measure(n_characters: int = N_CHARACTERS, max_s: float = MAX_S) -> list[dict
     """
     texts, halves = dict(kinds(n_characters)), dict(kinds(n_characters // 2))
     manners = {"single": SINGLE, "whole": WHOLE}
-    best = {(kind, name): [float("inf")] * 2 for kind in texts for name in manners}
+    best = {(kind, name): [float("inf"), float("inf")] for kind in texts for name in manners}
     for _ in range(_N_ROUNDS):
         for (kind, name), times in best.items():
             for at, text in enumerate((halves[kind], texts[kind])):
                 if not any(_GIVE_UP_S < known < float("inf") for known in times):
                     times[at] = min(times[at], seconds(text, manners[name]))
-    return [_row(kind, name, *times, max_s) for (kind, name), times in best.items()]
+    return [
+        _row(kind, name, half_s, whole_s, max_s) for (kind, name), (half_s, whole_s) in best.items()
+    ]
 
 
 def _row(kind: str, manner: str, half_s: float, whole_s: float, max_s: float) -> dict[str, Any]:
