@@ -33,15 +33,17 @@ class CompileStack(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
         folder = Path(self.root) / FOLDER
-        for old in folder.glob("*.so"):
-            old.unlink()
         compiler = os.environ.get("CC") or shutil.which("cc")
         libraries = X86 if platform.machine() in ("x86_64", "AMD64") else ANYWHERE
         for name, arguments in libraries.items() if compiler else ():
-            library = folder / f"{name}.so"
-            command = [str(compiler), *FLAGS, *arguments, "-o", library.name, "-lm"]
+            library, made = folder / f"{name}.so", folder / f"{name}.{os.getpid()}"
+            command = [str(compiler), *FLAGS, *arguments, "-o", made.name, "-lm"]
             if subprocess.run(command, cwd=folder, check=False).returncode == 0:
+                made.replace(library)  # at once: a process that loads it meanwhile gets a whole one
                 build_data["artifacts"].append(f"{FOLDER / library.name}")
+        for old in folder.glob("*.so"):
+            if f"{FOLDER / old.name}" not in build_data["artifacts"]:
+                old.unlink()
         if not build_data["artifacts"]:
             self.app.display_warning("nothing was compiled: there will be no packed weights")
             return

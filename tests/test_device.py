@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
-from nightingale.device import choose
+from nightingale import assembly
+from nightingale.core import PLANS
+from nightingale.device import Placement, choose
 from nightingale.errors import OptionError
+from nightingale.measure import random_model
 
 
 def test_a_device_that_was_asked_for_is_taken() -> None:
@@ -32,3 +37,15 @@ def test_an_absent_device_is_refused_with_those_that_are_here() -> None:
 def test_an_unknown_device_is_refused_with_those_that_exist() -> None:
     with pytest.raises(OptionError, match="no device 'abacus'; choose one of auto, cuda, mps, cpu"):
         choose("abacus")
+
+
+def test_packed_weights_are_refused_where_compiled_code_cannot_read_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    elsewhere = Placement(torch.device("meta"), torch.float32, "a device without the CPU's memory")
+    for module in (assembly, random_model):
+        monkeypatch.setattr(module, "choose", lambda _device: elsewhere)
+    with pytest.raises(OptionError, match="which meta cannot read"):
+        random_model.random_parts("nano", plan=PLANS["balanced"])
+    with pytest.raises(OptionError, match="which meta cannot read"):
+        assembly.assemble("fledgling", tmp_path, plan=PLANS["balanced"])

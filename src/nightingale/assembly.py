@@ -76,6 +76,7 @@ def assemble(
 ) -> Parts:
     """Load a pulled model by its name, a folder of released files, or the best that is here."""
     placement = choose(device)
+    check_plan(plan, placement)
     model, files = _find(name, home)
     chosen = pick_decoder(decoder, model)
     if chosen != _own_decoder(model):
@@ -93,6 +94,15 @@ def assemble(
         voice=from_release(read_tensors(files["voice"])),
         watermarker=Watermarker() if watermark else None,
     )
+
+
+def check_plan(plan: Plan, placement: Placement) -> None:
+    """Refuse packed weights where compiled code cannot read them."""
+    if plan.t3 != "fp32" and placement.device != HOST:
+        raise OptionError(
+            f"plan {plan.name} has packed weights, which {placement.device} cannot read; "
+            "take the plan reference there"
+        )
 
 
 def load_encoders(parts: Parts) -> Encoders:
@@ -185,11 +195,6 @@ def pack_t3(name: str | Path | None, home: Path, plan: Plan) -> Path:
 def _t3(model: Model, file: Path, placement: Placement, plan: Plan, home: Path) -> t3.T3:
     if plan.t3 == "fp32":
         return _placed(_plain_t3(model, file), placement)
-    if placement.device != HOST:
-        raise OptionError(
-            f"plan {plan.name} has packed weights, which {placement.device} cannot read; "
-            "take the plan reference there"
-        )
     kept = packed.place(file, plan.t3, home)
     if not packed.is_kept(kept, home):
         return pack(_plain_t3(model, file), plan)

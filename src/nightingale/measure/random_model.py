@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from nightingale.assembly import (
     REFERENCE,
     Parts,
+    check_plan,
     hasten_flow,
     hasten_vocoder,
     pack,
@@ -68,6 +69,7 @@ def random_parts(
     chosen = pick_decoder(decoder, model)
     config = t3.CONFIGS[model.family]
     placement = choose(device)
+    check_plan(plan, placement)
     with blank():
         modules = t3.T3(config), flow.Flow(flow.CONFIGS[chosen]), Vocoder(VocoderConfig())
     for seed, module in enumerate(modules):

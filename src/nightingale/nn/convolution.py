@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nightingale.errors import LayoutError
 from nightingale.nn import native
 from nightingale.nn.tiles import describe_norm
 
@@ -36,7 +37,12 @@ class Convolution(nn.Module):
         plain = weight.detach().float().contiguous()
         tiled = torch.empty(self.n_out, self.n_in * self._n_taps, dtype=torch.bfloat16)
         _library().nightingale_pack(
-            plain.data_ptr(), n_out, n_in, self._n_taps, tiled.data_ptr(), torch.get_num_threads()
+            native.address(plain),
+            n_out,
+            n_in,
+            self._n_taps,
+            tiled.data_ptr(),
+            torch.get_num_threads(),
         )
         self.register_buffer("weights", tiled)
         shift = torch.zeros(n_out) if bias is None else bias.detach().float()
@@ -72,8 +78,6 @@ class Convolution(nn.Module):
 
     def add_to(self, stream: Tensor, x: Tensor) -> None:
         """What it makes of x is added to a stream in fp32, in place."""
-        assert stream.shape == (*x.shape[:-1], self.n_out)
-        assert stream.dtype == torch.float32
         self._run(x, stream, stream)
 
     def _run(
@@ -85,26 +89,40 @@ class Convolution(nn.Module):
         bends: bool = False,
         norm: nn.LayerNorm | None = None,
     ) -> None:
-        assert x.shape[-1] == self.n_in
-        assert x.is_contiguous()
-        assert out.is_contiguous()
-        assert x.dtype == (torch.float32 if norm else torch.bfloat16)
-        assert norm is None or self._n_taps == 1
-        read, narrow = x.data_ptr(), out.dtype == torch.bfloat16
-        normed = ctypes.pointer(describe_norm(norm)) if norm else None
+        self._check(x, around, out, norm)
+        read = native.address(x, torch.float32 if norm else torch.bfloat16)
+        narrow = out.dtype == torch.bfloat16
+        written = native.address(out, torch.bfloat16 if narrow else torch.float32)
+        normed = ctypes.pointer(describe_norm(norm, x)) if norm else None
         passage = native.Passage(
             None if norm else read, read if norm else None, normed,
-            None if around is None else around.data_ptr(),
-            None if narrow else out.data_ptr(), out.data_ptr() if narrow else None,
+            native.address(around, torch.float32),
+            None if narrow else written, written if narrow else None,
             x.shape[0] if x.dim() == 3 else 1, out.shape[-2], bends,
         )  # fmt: skip
         _library().nightingale_convolve(self._for_c(), passage, torch.get_num_threads())
+
+    def _check(
+        self, x: Tensor, around: Tensor | None, out: Tensor, norm: nn.LayerNorm | None
+    ) -> None:
+        """Whether C would stay inside of all of them."""
+        *rows, n_seen, n_in = x.shape
+        expected = (*rows, n_seen - self.reach, self.n_out)
+        is_sound = n_in == self.n_in and n_seen > self.reach and len(rows) < 2
+        if not is_sound or out.shape != expected or (norm is not None and self._n_taps != 1):
+            raise LayoutError(
+                f"a convolution of {self.n_in} to {self.n_out} channels and reach {self.reach} was "
+                f"given {tuple(x.shape)}, to write {tuple(out.shape)}"
+            )
+        if around is not None and around.shape != expected:
+            raise LayoutError(f"{tuple(around.shape)} cannot be added to {expected}")
 
     def _for_c(self) -> native.Convolution:
         """Addresses of its weights; they are looked up once, when everything is in its place."""
         if self._described is None:
             self._described = native.Convolution(
-                self.weights.data_ptr(), self.bias.data_ptr(), self.n_in, self.n_out,
+                native.address(self.weights, torch.bfloat16),
+                native.address(self.bias, torch.float32), self.n_in, self.n_out,
                 self._n_taps, self._dilation,
             )  # fmt: skip
         return self._described
@@ -130,9 +148,12 @@ class Snake(nn.Module):
 
     def forward(self, x: Tensor, reach: int) -> Tensor:
         n, width = x.shape
+        if width != len(self.pace) or reach < 0:
+            raise LayoutError(f"{len(self.pace)} channels were given {width}, with reach {reach}")
         out = torch.empty(n + reach, width, dtype=torch.bfloat16)
         _library().nightingale_snake(
-            x.data_ptr(), self.pace.data_ptr(), self.inverse.data_ptr(), n, width,
+            native.address(x, torch.float32), native.address(self.pace, torch.float32),
+            native.address(self.inverse, torch.float32), n, width,
             reach // 2, reach - reach // 2, out.data_ptr(), torch.get_num_threads(),
         )  # fmt: skip
         return out
@@ -140,5 +161,6 @@ class Snake(nn.Module):
 
 def _library() -> ctypes.CDLL:
     library = native.tiles()
-    assert library is not None
+    if library is None:
+        raise LayoutError("this processor has no AMX, or its code was not compiled")
     return library

@@ -12,9 +12,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from nightingale.errors import LayoutError
 from nightingale.nn import native
 
 D_HEADS = (32, 64)
+LANES = 16  # numbers of a vector: rows are multiples of it
 
 
 def are_here() -> bool:
@@ -31,13 +33,18 @@ def attend(
     """
     n_rows, n_queries, width = queries.shape
     n_keys, n_threads = sum(part.shape[1] for part in keys), torch.get_num_threads()
-    assert width // n_heads in D_HEADS
+    if width % n_heads or width // n_heads not in D_HEADS:
+        raise LayoutError(f"{n_heads} heads of {width} numbers: AMX attention has {D_HEADS} a head")
     segments = (native.Segment * len(keys))(
         *(
             native.Segment(k.data_ptr(), v.data_ptr(), _apart(k, v), k.shape[1])
             for k, v in zip(keys, values, strict=True)
         )
     )
+    for k, v in zip(keys, values, strict=True):
+        if k.shape != v.shape or (k.shape[0], k.shape[2]) != (n_rows, width):
+            shapes = ", ".join(str(tuple(part.shape)) for part in (queries, k, v))
+            raise LayoutError(f"queries, keys and values do not fit: {shapes}")
     out = torch.empty(n_rows, n_queries, width, dtype=torch.bfloat16)
     library = _library()
     n_bytes = library.nightingale_attend_bytes(n_keys)
@@ -54,24 +61,19 @@ def attend(
 def add_norm(x: Tensor, y: Tensor | None, norm: nn.LayerNorm) -> Tensor:
     """x, fp32, grows by y, bfloat16, in place; returns its norm, bfloat16."""
     out = torch.empty_like(x, dtype=torch.bfloat16)
-    n_rows = x.numel() // x.shape[-1]
     _library().nightingale_add_norm(
-        x.data_ptr(),
-        _address(y),
-        describe_norm(norm),
-        n_rows,
-        out.data_ptr(),
-        torch.get_num_threads(),
-    )
+        native.address(x, torch.float32), _like(x, y, torch.bfloat16), describe_norm(norm, x),
+        _n_rows(x), out.data_ptr(), torch.get_num_threads(),
+    )  # fmt: skip
     return out
 
 
 def norm_mish(h: Tensor, norm: nn.LayerNorm, shift: Tensor | None = None) -> Tensor:
     """mish(norm(h)), each row plus `shift`, fp32 (D,); bfloat16 in and out."""
     out = torch.empty_like(h)
-    n_rows = h.numel() // h.shape[-1]
     _library().nightingale_norm_mish(
-        h.data_ptr(), describe_norm(norm), _address(shift), None, n_rows, out.data_ptr(), None,
+        native.address(h, torch.bfloat16), describe_norm(norm, h),
+        _like(norm.weight, shift, torch.float32), None, _n_rows(h), out.data_ptr(), None,
         torch.get_num_threads(),
     )  # fmt: skip
     return out
@@ -80,9 +82,9 @@ def norm_mish(h: Tensor, norm: nn.LayerNorm, shift: Tensor | None = None) -> Ten
 def norm_mish_around(h: Tensor, norm: nn.LayerNorm, around: Tensor) -> Tensor:
     """mish(norm(h)) + around; bfloat16 in, fp32 out."""
     out = torch.empty_like(h, dtype=torch.float32)
-    n_rows = h.numel() // h.shape[-1]
     _library().nightingale_norm_mish(
-        h.data_ptr(), describe_norm(norm), None, around.data_ptr(), n_rows, None, out.data_ptr(),
+        native.address(h, torch.bfloat16), describe_norm(norm, h), None,
+        _like(h, around, torch.bfloat16), _n_rows(h), None, out.data_ptr(),
         torch.get_num_threads(),
     )  # fmt: skip
     return out
@@ -90,28 +92,45 @@ def norm_mish_around(h: Tensor, norm: nn.LayerNorm, around: Tensor) -> Tensor:
 
 def _apart(*tensors: Tensor) -> int:
     """Numbers from one row to the next; rows of a batch must follow each other."""
-    (found,) = {_stride(x) for x in tensors}
-    return found
+    strides = {_stride(x) for x in tensors}
+    if len(strides) > 1:
+        raise LayoutError(f"keys and values must lie alike, not {strides} numbers apart")
+    return strides.pop()
 
 
 def _stride(x: Tensor) -> int:
     n_rows, n, _ = x.shape
-    assert x.stride(2) == 1
-    assert n_rows == 1 or x.stride(0) == n * x.stride(1)
+    is_dense = x.stride(2) == 1 and (n_rows == 1 or x.stride(0) == n * x.stride(1))
+    if not is_dense or x.dtype != torch.bfloat16 or x.device.type != "cpu":
+        raise LayoutError(
+            "AMX attention needs contiguous rows of bfloat16 on the CPU, not "
+            f"{x.dtype} on {x.device} with strides {x.stride()}"
+        )
     return x.stride(1)
 
 
-def describe_norm(norm: nn.LayerNorm) -> native.Norm:
-    width = norm.weight.shape[0]
-    return native.Norm(norm.weight.data_ptr(), norm.bias.data_ptr(), width, norm.eps)
+def describe_norm(norm: nn.LayerNorm, x: Tensor) -> native.Norm:
+    """A norm for the rows of x."""
+    width = norm.weight.numel()
+    if x.shape[-1] != width or width % LANES:
+        raise LayoutError(f"a norm of {width} numbers was given rows of {x.shape[-1]}")
+    weight, bias = (native.address(part, torch.float32) for part in (norm.weight, norm.bias))
+    return native.Norm(weight, bias, width, norm.eps)
 
 
-def _address(x: Tensor | None) -> int | None:
-    assert x is None or x.is_contiguous()
-    return None if x is None else x.data_ptr()
+def _like(x: Tensor, y: Tensor | None, dtype: torch.dtype) -> int | None:
+    """Where y is, which must be as large as x."""
+    if y is not None and y.numel() != x.numel():
+        raise LayoutError(f"{tuple(y.shape)} cannot be added to {tuple(x.shape)}")
+    return native.address(y, dtype)
+
+
+def _n_rows(x: Tensor) -> int:
+    return x.numel() // x.shape[-1]
 
 
 def _library() -> ctypes.CDLL:
     library = native.tiles()
-    assert library is not None, "ask are_here() first"
+    if library is None:
+        raise LayoutError("this processor has no AMX, or its code was not compiled")
     return library

@@ -13,7 +13,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from nightingale.errors import MissingPackageError
+from nightingale.errors import LayoutError, MissingPackageError
 from nightingale.nn import native
 from nightingale.nn.packing import GROUP, Bits, pack
 from nightingale.t3 import gpt2, llama
@@ -24,6 +24,7 @@ from nightingale.t3.model import T3, T3Config
 HEAD_BITS: Bits = 8  # the last layer chooses the token: it is never made smaller
 CHUNK = 256  # positions read at once: bounds the room
 TILE = 16
+MAX_WIDTH = 16_384  # numbers of a row, which C keeps on its stack
 
 
 class QuantizedLinear(nn.Module):
@@ -31,6 +32,11 @@ class QuantizedLinear(nn.Module):
 
     def __init__(self, n_in: int, n_out: int, bits: Bits, *, bias: bool) -> None:
         super().__init__()
+        if n_in % GROUP or not 0 < n_in <= MAX_WIDTH or n_out < 1:
+            raise LayoutError(
+                f"a layer of {n_in} to {n_out} numbers cannot be packed: the first must be a "
+                f"multiple of {GROUP}, up to {MAX_WIDTH}"
+            )
         self.n_in, self.n_out, self.bits = n_in, n_out, bits
         n_bytes = n_in * bits // 8
         self.register_buffer("codes", torch.empty(n_out, n_bytes, dtype=torch.uint8))
@@ -48,19 +54,21 @@ class QuantizedLinear(nn.Module):
         return made
 
     def forward(self, x: Tensor) -> Tensor:
+        if x.shape[-1] != self.n_in:
+            raise LayoutError(f"this layer takes rows of {self.n_in} numbers, not {x.shape[-1]}")
         rows = x.reshape(-1, self.n_in).float().contiguous()
         out = torch.empty(len(rows), self.n_out)
         space = _Space.of(len(rows), self.n_in)
         _library().nightingale_multiply(
-            self.described(), rows.data_ptr(), len(rows), space.described(), out.data_ptr(),
+            self.described(), native.address(rows), len(rows), space.described(), out.data_ptr(),
             torch.get_num_threads(),
         )  # fmt: skip
         return out.view(*x.shape[:-1], -1)
 
     def described(self) -> native.Linear:
         return native.Linear(
-            _address(self.codes), _address(self.scales), _address(self.bias),
-            self.n_out, self.n_in, self.bits,
+            native.address(self.codes, torch.uint8), native.address(self.scales, torch.bfloat16),
+            native.address(self.bias, torch.float32), self.n_out, self.n_in, self.bits,
         )  # fmt: skip
 
 
@@ -88,7 +96,7 @@ class _Layer(nn.Module):
     def described(self) -> native.Layer:
         linears = (part.described() for part in (self.qkv, self.out, self.up, self.down))
         norms = (self.norm1.weight, self.norm1.bias, self.norm2.weight, self.norm2.bias)
-        return native.Layer(*linears, *map(_address, norms))
+        return native.Layer(*linears, *(native.address(norm, torch.float32) for norm in norms))
 
 
 class QuantizedStack(nn.Module):
@@ -98,7 +106,8 @@ class QuantizedStack(nn.Module):
 
     def __init__(self, config: T3Config, bits: Bits, n_pos: int) -> None:
         super().__init__()
-        self.config = config
+        _check_sizes(config)
+        self.config, self._n_pos = config, n_pos
         self.layers = nn.ModuleList(_Layer(config, bits) for _ in range(config.n_layers))
         self.norm = _Norm(config.d_model, bias=not config.is_llama)
         self.wpe = None if config.is_llama else nn.Embedding(n_pos, config.d_model)
@@ -126,6 +135,7 @@ class QuantizedStack(nn.Module):
         n_rows, n_new, width = x.shape
         cache.reserve(n_new)
         n_all = cache.length + n_new
+        self._check(x, cache, n_all)
         if not self._room.holds(n_rows, n_new, n_all):
             self._room = _Room(self.config, n_rows, n_new, cache.capacity)
         self._room.x[: n_rows * n_new].copy_(x.reshape(-1, width))
@@ -138,6 +148,20 @@ class QuantizedStack(nn.Module):
         watched.tell()
         return self._room.x[: n_rows * n_new].clone().view(n_rows, n_new, width)
 
+    def _check(self, x: Tensor, cache: KVCache, n_all: int) -> None:
+        config = self.config
+        if x.shape[-1] != config.d_model or n_all > self._n_pos:
+            raise LayoutError(
+                f"{n_all} positions of {x.shape[-1]} numbers were given to layers of up to "
+                f"{self._n_pos} of {config.d_model}"
+            )
+        expected = (x.shape[0], config.n_heads, cache.capacity, GROUP)
+        if len(cache.keys) != config.n_layers or cache.keys[0].shape != expected:
+            raise LayoutError(
+                f"a cache of {len(cache.keys)} layers, {tuple(cache.keys[0].shape)}, was given to "
+                f"{config.n_layers} layers, {expected}"
+            )
+
     @property
     def typed_layers(self) -> list[_Layer]:
         return cast("list[_Layer]", list(self.layers))
@@ -149,11 +173,24 @@ class QuantizedStack(nn.Module):
             layers = [layer.described() for layer in self.typed_layers]
             tensors = (self.norm.weight, self.norm.bias, self.cos, self.sin)
             self._described = native.Stack(
-                (native.Layer * len(layers))(*layers), *map(_address, tensors),
+                (native.Layer * len(layers))(*layers),
+                *(native.address(tensor, torch.float32) for tensor in tensors),
                 config.n_layers, config.d_model, config.n_heads, config.d_ffn,
                 int(config.is_llama), llama.NORM_EPS if config.is_llama else gpt2.NORM_EPS,
             )  # fmt: skip
         return self._described
+
+
+def _check_sizes(config: T3Config) -> None:
+    """Compiled code knows one width of a head; sizes may come from a file's header."""
+    width, d_ffn = config.d_model, config.d_ffn
+    is_sound = config.n_layers > 0 and config.n_heads > 0 and width == config.n_heads * GROUP
+    if not is_sound or d_ffn % GROUP or not 0 < d_ffn <= MAX_WIDTH or width > MAX_WIDTH:
+        raise LayoutError(
+            f"n_layers={config.n_layers}, n_heads={config.n_heads}, d_model={width}, d_ffn={d_ffn} "
+            f"cannot be packed: d_model must be {GROUP} * n_heads, d_ffn a multiple of {GROUP}, "
+            f"both up to {MAX_WIDTH}; choose a plan without packed weights, such as reference"
+        )
 
 
 def quantize(t3: T3, bits: Bits) -> T3:
@@ -284,15 +321,10 @@ class _Watching:
 def _described_cache(cache: KVCache) -> native.Cache:
     addresses = ctypes.c_void_p * len(cache.keys)
     return native.Cache(
-        addresses(*(t.data_ptr() for t in cache.keys)),
-        addresses(*(t.data_ptr() for t in cache.values)),
+        addresses(*(native.address(t, torch.bfloat16) for t in cache.keys)),
+        addresses(*(native.address(t, torch.bfloat16) for t in cache.values)),
         cache.capacity, cache.length,
     )  # fmt: skip
-
-
-def _address(tensor: Tensor | None) -> int | None:
-    assert tensor is None or tensor.is_contiguous()
-    return None if tensor is None else tensor.data_ptr()
 
 
 def _library() -> ctypes.CDLL:

@@ -1,16 +1,28 @@
 """The door to the C files beside this one, which are compiled when the package is built.
 
-Structures here mirror those in C, field by field. Where there was no compiler, or
-where the processor lacks something, there is no library: callers ask, and go the slower way.
+Structures here mirror those in C, field by field; a library that was compiled with other ones is
+refused. Where there was no compiler, or where the processor lacks something, there is no library:
+callers ask, and go the slower way. C checks nothing, so what it is given is checked here
+(`address`) and by the callers (sizes).
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Sequence
 from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from nightingale.errors import LayoutError
+
+if TYPE_CHECKING:
+    import torch
+
+ABI_VERSION = (
+    1  # counts changes that sizes do not show, such as another order of arguments; as in abi.h
+)
 FOLDER = Path(__file__).parent
 KINDS = ("stack_amx", "stack_vnni", "stack_avx2", "stack")  # best first
 
@@ -135,6 +147,8 @@ def _open(name: str) -> ctypes.CDLL | None:
 
 def declare_amx(library: ctypes.CDLL) -> ctypes.CDLL:
     """Types of what tiles.c and convolve.c export."""
+    _check_layout(library, "nightingale_convolve_layout", (Convolution, Norm, Passage))
+    _check_layout(library, "nightingale_layout", (Norm, Segment))
     library.nightingale_attend_bytes.restype = c_int64
     library.nightingale_attend.argtypes = (
         c_void_p, c_int64, POINTER(Segment), *(c_int32,) * 6, *(c_void_p,) * 3, c_int32,
@@ -155,6 +169,8 @@ def declare_amx(library: ctypes.CDLL) -> ctypes.CDLL:
 
 def declare_stack(library: ctypes.CDLL) -> ctypes.CDLL:
     """Types of what stack.c exports."""
+    structures = (Linear, Layer, Stack, Quantized, Room, Cache, Watched)
+    _check_layout(library, "nightingale_layout", structures)
     library.nightingale_read.argtypes = (
         POINTER(Stack), POINTER(Cache), c_int32, c_int32, POINTER(Room), POINTER(Watched), c_int32,
     )  # fmt: skip
@@ -164,3 +180,33 @@ def declare_stack(library: ctypes.CDLL) -> ctypes.CDLL:
     for function in (library.nightingale_read, library.nightingale_multiply):
         function.restype = None
     return library
+
+
+def _check_layout(library: ctypes.CDLL, name: str, structures: Sequence[type[Structure]]) -> None:
+    """Refuse a library whose structures are not those above: it would read and write anywhere."""
+    expected = [ABI_VERSION, len(structures)]
+    for structure in structures:
+        last = structure._fields_[-1][0]
+        expected += [ctypes.sizeof(structure), getattr(structure, last).offset]
+    layout = getattr(library, name, None)
+    if layout is not None:
+        layout.restype = POINTER(c_int32)
+    found = layout()[: len(expected)] if layout is not None else None
+    if found != expected:
+        raise LayoutError(
+            f"{library._name} was compiled from other sources than this package (layout {found}, "
+            f"expected {expected}); reinstall nightingale-tts"
+        )
+
+
+def address(tensor: torch.Tensor | None, dtype: torch.dtype | None = None) -> int | None:
+    """Where the numbers of a tensor are, for C; refused if they are not where C would look."""
+    if tensor is None:
+        return None
+    if tensor.device.type != "cpu":
+        raise LayoutError(f"compiled code needs a tensor on the CPU, not on {tensor.device}")
+    if not tensor.is_contiguous():
+        raise LayoutError(f"compiled code needs a contiguous tensor, not strides {tensor.stride()}")
+    if dtype is not None and tensor.dtype != dtype:
+        raise LayoutError(f"compiled code needs {dtype} here, not {tensor.dtype}")
+    return tensor.data_ptr()

@@ -161,3 +161,9 @@ void nightingale_snake(const float *x, const float *pace, const float *inverse, 
       store_bf16(out + at, _mm512_fmadd_ps(_mm512_mul_ps(wave, wave), _mm512_loadu_ps(inverse + i), v));
     }
 }
+
+const int32_t *nightingale_convolve_layout(void) {
+  static const int32_t layout[] = {ABI_VERSION, 3, LAYOUT(Convolution, dilation), LAYOUT(Norm, eps),
+                                   LAYOUT(Passage, bends)};
+  return layout;
+}

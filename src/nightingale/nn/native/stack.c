@@ -9,6 +9,7 @@
 //
 // Knows nothing of tokens or Python: pointers and sizes in, numbers out. Allocates nothing.
 
+#include "abi.h"
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -517,3 +518,10 @@ int nightingale_runs_here(void) {
 }
 
 int nightingale_quantum_bytes(void) { return sizeof(Quantum); }
+
+const int32_t *nightingale_layout(void) {
+  static const int32_t layout[] = {
+      ABI_VERSION, 7, LAYOUT(Linear, n_bits), LAYOUT(Layer, bias2), LAYOUT(Stack, eps), LAYOUT(Quantized, scales),
+      LAYOUT(Room, wide), LAYOUT(Cache, length), LAYOUT(Watched, seen)};
+  return layout;
+}

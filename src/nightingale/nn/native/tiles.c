@@ -313,3 +313,8 @@ void nightingale_norm_mish(const uint16_t *h, const Norm *norm, const float *shi
     }
   }
 }
+
+const int32_t *nightingale_layout(void) {
+  static const int32_t layout[] = {ABI_VERSION, 2, LAYOUT(Norm, eps), LAYOUT(Segment, n)};
+  return layout;
+}

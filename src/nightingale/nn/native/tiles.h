@@ -1,6 +1,7 @@
 // What the files for processors with matrix tiles (AMX) share.
 
 #pragma once
+#include "abi.h"
 #include <immintrin.h>
 #include <omp.h>
 #include <stdint.h>

@@ -1,0 +1,181 @@
+"""Compiled code under AddressSanitizer and UBSan, over drawn shapes; `scripts/sanitize` runs it.
+
+    scripts/sanitize --shapes 2000
+    scripts/sanitize --plant overflow    # must fail, and so must `--plant shift`
+
+The libraries are compiled from the package's sources with both sanitizers: as they are for this
+processor, and with emulated AMX and VNNI instructions. Tensors come from the sanitizer's allocator
+(it is preloaded), so that a read or write beside one ends the process with a report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import platform
+from typing import Any
+from unittest import mock
+
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from nightingale.nn import convolution, native, tiles
+from nightingale.nn.packing import GROUP, Bits
+from nightingale.t3.attention import Alignment
+from nightingale.t3.cache import KVCache
+from nightingale.t3.model import T3Config
+from nightingale.t3.quantized import QuantizedLinear, QuantizedStack
+from tests.emulation import library as emulation
+
+FLAGS = (
+    "-O1", "-g", "-fopenmp", "-fno-math-errno", "-fPIC", "-shared", "-w", "-fno-omit-frame-pointer",
+    "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined",
+)  # fmt: skip
+IS_X86 = platform.machine() in ("x86_64", "AMD64")
+SOURCES: dict[str, tuple[str, ...]] = {"stack": ("stack.c",)}
+if IS_X86:
+    SOURCES |= {
+        "stack_avx2": ("stack.c", "-march=x86-64-v3"),
+        "stack_vnni": ("stack.c", "-DEMULATE_VNNI", *emulation.EMULATION, *emulation.NATIVE),
+        "stack_amx": ("stack.c", "-DEMULATE_AMX", *emulation.EMULATION, *emulation.NATIVE),
+        "tiles": ("tiles.c", "convolve.c", *emulation.EMULATION, *emulation.NATIVE),
+    }
+PLANTS = {
+    "overflow": "int nightingale_plant(char *x, int n) { return x[n]; }",
+    "shift": "int nightingale_plant(char *x, int n) { return 1 << (n + x[0]); }",
+}
+
+
+def compiled(kind: str) -> ctypes.CDLL:
+    """One library with sanitizers."""
+    library = ctypes.CDLL(str(emulation.build(FLAGS, SOURCES[kind], native.FOLDER)))
+    return (native.declare_amx if kind == "tiles" else native.declare_stack)(library)
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape)
+
+
+@st.composite
+def stacks(draw: st.DrawFn) -> dict[str, Any]:
+    """Sizes of a packed T3 and of what it reads."""
+    n_heads = draw(st.integers(1, 3))
+    return {
+        "config": T3Config(
+            draw(st.sampled_from(("english", "nano"))), draw(st.integers(1, 2)), GROUP * n_heads,
+            n_heads, GROUP * draw(st.integers(1, 5)), 40, draw(st.integers(1, 70)), 20,
+        ),
+        "bits": draw(st.sampled_from((4, 8))),
+        "n_rows": draw(st.integers(1, 5)),
+        "pieces": draw(st.lists(st.integers(1, 70), min_size=1, max_size=4)),
+        "n_threads": draw(st.integers(1, 3)),
+        "n_watched": draw(st.integers(0, 2)),
+    }  # fmt: skip
+
+
+def run_stack(config: T3Config, bits: Bits, n_rows: int, pieces: list[int], n_watched: int) -> None:
+    """Some pieces, one behind the other; then the last layer of one position."""
+    stack = QuantizedStack(config, bits, sum(pieces))
+    for module in stack.modules():
+        for name, buffer in list(module.named_buffers(recurse=False)):
+            if buffer.dtype == torch.uint8:
+                setattr(module, name, torch.randint_like(buffer, 256))
+            elif name not in ("cos", "sin"):
+                setattr(module, name, torch.randn_like(buffer))
+    heads = tuple((0, head) for head in range(min(n_watched, config.n_heads)))
+    alignment = Alignment(heads, (0, 1)) if heads else None
+    shape = (n_rows, config.n_heads, pieces[0], GROUP)
+    cache = KVCache.empty(config.n_layers, shape, like=torch.empty(0, dtype=torch.bfloat16))
+    for n in pieces:
+        stack(drawn(n_rows, n, config.d_model), cache, alignment)
+    head = QuantizedLinear.of(drawn(config.n_speech, config.d_model), None, 8)
+    head(drawn(n_rows, config.d_model))
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> dict[str, Any]:
+    """Sizes of what the flow and the vocoder give to AMX."""
+    return {
+        "n_rows": draw(st.integers(1, 3)),
+        "n": draw(st.integers(1, 100)),
+        "segments": draw(st.lists(st.integers(1, 90), min_size=1, max_size=3)),
+        "n_heads": draw(st.integers(1, 3)),
+        "d_head": draw(st.sampled_from(tiles.D_HEADS)),
+        "n_in": draw(st.integers(1, 100)),
+        "n_out": draw(st.integers(1, 100)),
+        "n_taps": draw(st.integers(1, 7)),
+        "dilation": draw(st.integers(1, 5)),
+        "n_threads": draw(st.integers(1, 3)),
+    }
+
+
+def run_window(**sizes: Any) -> None:
+    """Every exported function of tiles.c and convolve.c."""
+    n_rows, n, width = sizes["n_rows"], sizes["n"], sizes["n_heads"] * sizes["d_head"]
+    parts = [drawn(n_rows, length, width).bfloat16() for length in sizes["segments"]]
+    tiles.attend(drawn(n_rows, n, width).bfloat16(), parts, parts, sizes["n_heads"])
+    norm = nn.LayerNorm(width)
+    tiles.add_norm(drawn(n_rows, n, width), drawn(n_rows, n, width).bfloat16(), norm)
+    tiles.norm_mish(drawn(n, width).bfloat16(), norm, drawn(width))
+    tiles.norm_mish_around(drawn(n, width).bfloat16(), norm, drawn(n, width).bfloat16())
+    taps, dilation = sizes["n_taps"], sizes["dilation"]
+    layer = convolution.Convolution(
+        drawn(sizes["n_out"], sizes["n_in"], taps), drawn(sizes["n_out"]), dilation
+    )
+    layer(
+        drawn(n_rows, n + layer.reach, layer.n_in).bfloat16(), narrow=n % 2 == 0, bends=n % 3 == 0
+    )
+    linear = convolution.Convolution(drawn(sizes["n_out"], width, 1), None)
+    if linear.n_in == width:
+        linear(drawn(n_rows, n, width), norm=norm)
+    snake = convolution.Snake(drawn(sizes["n_in"]).abs() + 0.1, 1e-9)
+    snake(drawn(n, convolution.whole(sizes["n_in"])), layer.reach)
+
+
+def run_all(n_shapes: int) -> dict[str, int]:
+    """So many shapes in all; how many for each library."""
+    n_run, n_each = dict.fromkeys(SOURCES, 0), -(-n_shapes // len(SOURCES))
+    drawing = settings(
+        max_examples=n_each, deadline=None, database=None, derandomize=True,
+        phases=[Phase.generate], suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    for kind in SOURCES:
+        name, library = "tiles" if kind == "tiles" else "library", compiled(kind)
+
+        def run(sizes: dict[str, Any], kind: str = kind) -> None:
+            n_run[kind] += 1
+            torch.set_num_threads(sizes.pop("n_threads"))
+            (run_window if kind == "tiles" else run_stack)(**sizes)
+
+        with mock.patch.object(native, name, mock.Mock(return_value=library)):
+            drawing(given(windows() if kind == "tiles" else stacks())(run))()
+    return n_run
+
+
+def plant(which: str) -> None:
+    """A fault that a sanitizer must report."""
+    source = emulation.KEPT / f"{which}.c"
+    emulation.KEPT.mkdir(parents=True, exist_ok=True)
+    source.write_text(PLANTS[which])
+    library = ctypes.CDLL(str(emulation.build(FLAGS, (str(source),), native.FOLDER)))
+    zeros = torch.zeros(64, dtype=torch.uint8)
+    library.nightingale_plant(ctypes.c_void_p(zeros.data_ptr()), 64)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--shapes", type=int, default=2000)
+    parser.add_argument("--plant", choices=sorted(PLANTS))
+    args = parser.parse_args()
+    if args.plant:
+        plant(args.plant)
+    n_run: dict[str, int] = {} if args.plant else run_all(args.shapes)
+    print(json.dumps({"proof": "sanitize", "shapes": sum(n_run.values()), "reports": 0} | n_run))
+
+
+if __name__ == "__main__":
+    with torch.inference_mode():
+        main()
