@@ -287,8 +287,9 @@ class Dispatcher:
             plan = PLANS.get(self.hello.get("plan", ""), Plan())
             utterance.prebuffer = Prebuffer(self.real_time_factor, window_seconds(plan.grid))
             utterance.is_single = bool(self.hello.get("knows_sentences"))
-        measured = utterance.hear(samples, message["idle_s"])
-        self._note_speed(measured, len(samples) / SAMPLES_PER_SECOND, message["busy_s"])
+        measured = utterance.hear(samples, message.get("idle_s", 0.0))
+        busy_s = message.get("busy_s", self._worker_busy_s)
+        self._note_speed(measured, len(samples) / SAMPLES_PER_SECOND, busy_s)
         self._turns[utterance.number].check()
 
     def _note_speed(
@@ -298,7 +299,7 @@ class Dispatcher:
         what counts is how long the worker computed for all of them, `busy_s` since its start."""
         n_streams, spent_s = self.n_producing, busy_s - self._worker_busy_s
         self._worker_busy_s = busy_s
-        if n_streams > 1 and spent_s >= 0:  # else it is another worker
+        if n_streams > 1 and spent_s > 0:  # else it is another worker
             self._factor.note(n_streams, n_streams * spent_s, sound_s)
         elif measured is not None:
             self._factor.note(1, *measured)
