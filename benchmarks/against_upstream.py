@@ -25,10 +25,10 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from nightingale.assembly import hasten_flow, hasten_vocoder, pack
 from nightingale.core import PLANS, Options, Plan
 from nightingale.device import choose
 from nightingale.flow import model as flow
+from nightingale.loader import accelerate_flow, accelerate_vocoder, pack
 from nightingale.t3 import model as t3
 from nightingale.vocoder.model import Vocoder, VocoderConfig, fold_weight_norm
 from tests.flow.tiny import tiny_prompt, tiny_tokens
@@ -75,9 +75,9 @@ def flow_pair(decoder: flow.Decoder, plan: Plan) -> Pair:
     ours = flow.Flow(config).eval().requires_grad_(False)
     state = {k: v for k, v in theirs.state_dict().items() if not k.endswith("linear_k.bias")}
     ours.load_state_dict(state, assign=True)
-    ours = hasten_flow(ours, choose("cpu"), plan)
+    ours = accelerate_flow(ours, choose("cpu"), plan)
     prompt, tokens = tiny_prompt(n_tokens=N_PROMPT), tiny_tokens(n_tokens=N_TOKENS)
-    passage = ours.begin(prompt) if plan.recording == "remembered" else None
+    passage = ours.begin(prompt) if plan.prompt_cache else None
     case = {
         "tokens": tokens,
         "prompt_tokens": prompt.tokens,
@@ -106,7 +106,7 @@ def vocoder_pair(plan: Plan) -> Pair:
     upstream_vocoder.randomize(theirs, 1)
     ours = Vocoder(config).eval().requires_grad_(False)
     ours.load_state_dict(fold_weight_norm(theirs.state_dict()))
-    ours = hasten_vocoder(ours, choose("cpu"), plan)
+    ours = accelerate_vocoder(ours, choose("cpu"), plan)
     mel = small_mel(n_frames=2 * N_TOKENS)
 
     def our_run() -> None:

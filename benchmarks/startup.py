@@ -18,8 +18,8 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from nightingale.assembly import pack_t3
 from nightingale.core import Plan
+from nightingale.loader import pack_t3
 from tests.tiny_release import _full_s3gen, make_release
 
 MODEL = "multilingual-hi"
@@ -30,9 +30,9 @@ from pathlib import Path
 from nightingale.pipeline import Nightingale
 imported = time.time()
 release, home, plan, decoder = sys.argv[2:]
-engine = Nightingale.load(release, home=Path(home), plan=plan, decoder=decoder)
+tts = Nightingale.load(release, home=Path(home), plan=plan, decoder=decoder)
 loaded = time.time()
-first = next(engine.stream("The quick brown fox jumps over the lazy dog.", max_tokens=50))
+first = next(tts.stream("The quick brown fox jumps over the lazy dog.", max_tokens=50))
 print(imported - began, loaded - imported, time.time() - loaded, time.time() - began)
 """
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 
 from nightingale import Nightingale
 from nightingale.core import SAMPLES_PER_SECOND, AudioChunk
-from nightingale.speech import Speech
+from nightingale.speech import SpeechStream
 
 REPLY = "It is half past seven, and the sun is up. You asked me to wake you, so here I am. "
 
@@ -28,12 +28,12 @@ async def language_model() -> AsyncIterator[str]:
 class Mouth:
     """Speaks in a thread of its own; takes words and gives sound in the event loop."""
 
-    def __init__(self, engine: Nightingale) -> None:
-        self._engine = engine
+    def __init__(self, tts: Nightingale) -> None:
+        self._engine = tts
         self._words: asyncio.Queue[str | None] = asyncio.Queue()
         self._sound: asyncio.Queue[AudioChunk | None] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
-        self.speech: Speech = engine.stream(self._pieces())
+        self.speech: SpeechStream = tts.stream(self._pieces())
         threading.Thread(target=self._speak, daemon=True).start()
 
     def say(self, piece: str | None) -> None:

@@ -31,7 +31,7 @@ document.querySelector("form").onsubmit = (event) => {
 </script>"""
 
 
-def handler(engine: Nightingale) -> type[BaseHTTPRequestHandler]:
+def handler(tts: Nightingale) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked = urlsplit(self.path)
@@ -52,7 +52,7 @@ def handler(engine: Nightingale) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
 
         def _speak(self, text: str) -> None:
-            speech = engine.stream(text)
+            speech = tts.stream(text)
             try:
                 for piece in encode((chunk.samples for chunk in speech), "wav"):
                     self.wfile.write(piece)
@@ -66,8 +66,8 @@ def handler(engine: Nightingale) -> type[BaseHTTPRequestHandler]:
 
 
 def main(model: str | None = None, port: int = 8000) -> None:
-    engine = Nightingale.load(model, plan="live")
-    with ThreadingHTTPServer(("127.0.0.1", port), handler(engine)) as server:
+    tts = Nightingale.load(model, plan="live")
+    with ThreadingHTTPServer(("127.0.0.1", port), handler(tts)) as server:
         print(f"http://127.0.0.1:{server.server_port}", flush=True)
         server.serve_forever()
 

@@ -11,16 +11,16 @@ import time
 
 from nightingale import Nightingale
 from nightingale.audio.encode import encode
-from nightingale.speech import Speech
+from nightingale.speech import SpeechStream
 
 PLAYER = ("aplay", "-q", "-")  # or anything else that plays a WAV stream
 
 
 def main(text: str, model: str | None = None) -> None:
-    engine = Nightingale.load(model, plan="live")
+    tts = Nightingale.load(model, plan="live")
     player = subprocess.Popen(PLAYER, stdin=subprocess.PIPE)
     assert player.stdin is not None
-    speech = engine.stream(text)
+    speech = tts.stream(text)
     began, n_shown = None, 0
     for piece in encode((chunk.samples for chunk in speech), "wav"):
         player.stdin.write(piece)
@@ -35,7 +35,7 @@ def main(text: str, model: str | None = None) -> None:
     print()
 
 
-def show(speech: Speech, began: float, n_shown: int) -> int:
+def show(speech: SpeechStream, began: float, n_shown: int) -> int:
     """Print the words that should have been heard by now; returns how many were printed."""
     heard_s = time.monotonic() - began
     due = [word for word in speech.words if word.start_s <= heard_s]

@@ -16,7 +16,7 @@ from nightingale.cli import app, progress
 from nightingale.cli.live import Meter
 from nightingale.cli.request import SpeechProgress
 from nightingale.core import AudioChunk
-from nightingale.pace import Paced
+from nightingale.prebuffer import Prebuffered
 
 
 def piped() -> tuple[Console, io.StringIO]:
@@ -97,7 +97,7 @@ def test_the_share_never_says_all_before_the_end() -> None:
 
 def test_silence_is_not_the_first_sound_of_a_stream() -> None:
     silence, tone = np.zeros(12_000, np.float32), np.full(2_400, 0.5, np.float32)
-    meter = Meter(Paced([AudioChunk(silence), AudioChunk(tone)], 0.0, rtf=0.1))
+    meter = Meter(Prebuffered([AudioChunk(silence), AudioChunk(tone)], 0.0, rtf=0.1))
     assert "buffering" in meter.line()
     chunks = meter.samples()
     next(chunks)
@@ -111,7 +111,7 @@ def test_silence_is_not_the_first_sound_of_a_stream() -> None:
 @pytest.mark.parametrize(
     ("arguments", "place"),
     [
-        (["quantize", "fledgling"], "nightingale.assembly.pack_t3"),
+        (["quantize", "fledgling"], "nightingale.loader.pack_t3"),
         (["bench"], "nightingale.pipeline.Nightingale.load"),
         (["verify"], "nightingale.pipeline.Nightingale.load"),
         (["pull", "nano"], "nightingale.weights.fetch.pull"),

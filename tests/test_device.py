@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nightingale import assembly
+from nightingale import loader
 from nightingale.core import PLANS
 from nightingale.device import Placement, choose
 from nightingale.errors import OptionError
@@ -43,9 +43,9 @@ def test_packed_weights_are_refused_where_compiled_code_cannot_read_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     elsewhere = Placement(torch.device("meta"), torch.float32, "a device without the CPU's memory")
-    for module in (assembly, random_model):
+    for module in (loader, random_model):
         monkeypatch.setattr(module, "choose", lambda _device: elsewhere)
     with pytest.raises(OptionError, match="which meta cannot read"):
-        random_model.random_parts("nano", plan=PLANS["balanced"])
+        random_model.random_components("nano", plan=PLANS["balanced"])
     with pytest.raises(OptionError, match="which meta cannot read"):
-        assembly.assemble("fledgling", tmp_path, plan=PLANS["balanced"])
+        loader.load_components("fledgling", tmp_path, plan=PLANS["balanced"])

@@ -22,11 +22,11 @@ def test_multilingual_says_the_same_bytes_again_and_on_one_thread(
     tmp_path: Path,
 ) -> None:
     folder = make_release(tmp_path / "release", "multilingual-hi", full_size=True)
-    engine = Nightingale.load(folder, home=tmp_path / "home", device="cpu")
+    tts = Nightingale.load(folder, home=tmp_path / "home", device="cpu")
     said = []
     for n_threads in (2, 1, 2):
         torch.set_num_threads(n_threads)
-        said.append(audio := engine.say(TEXT, seed=11, max_tokens=N_TOKENS))
+        said.append(audio := tts.say(TEXT, seed=11, max_tokens=N_TOKENS))
         sha256 = hashlib.sha256(audio.samples.tobytes()).hexdigest()[:16]
         print(f"{n_threads} threads: {sha256}, {audio.seconds:.2f} s, {audio.timings}")
         assert len(audio.samples) == max(1, len(audio.tokens) - 1) * SAMPLES_PER_TOKEN

@@ -14,8 +14,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from nightingale import assembly
-from nightingale.assembly import _other_decoder
+from nightingale import loader
 from nightingale.audio.files import read
 from nightingale.audio.mel import flow_mel
 from nightingale.core import SAMPLES_PER_TOKEN
@@ -27,8 +26,9 @@ from nightingale.errors import (
     SpeechError,
     TextError,
 )
+from nightingale.loader import _other_decoder
 from nightingale.pipeline import Nightingale
-from nightingale.speech import Speech
+from nightingale.speech import SpeechStream
 from nightingale.voice.card import Card
 from nightingale.voice.library import to_bytes
 from nightingale.weights import catalog, record
@@ -61,9 +61,9 @@ def load(releases: Path, name: str, home: Path, **choices: object) -> Nightingal
 def test_every_family_speaks_and_says_how_long_it_took(
     releases: Path, home: Path, name: str
 ) -> None:
-    engine = load(releases, name, home)
+    tts = load(releases, name, home)
     seen: list[int] = []
-    audio = engine.say(TEXT, progress=seen.append, max_tokens=20)
+    audio = tts.say(TEXT, progress=seen.append, max_tokens=20)
     assert audio.samples.dtype == np.float32
     assert np.abs(audio.samples).max() > 0.01
     assert seen == list(range(1, 21))
@@ -87,9 +87,9 @@ def test_sample_counts_follow_upstreams_rules(
     releases: Path, home: Path, name: str, n_extra: int
 ) -> None:
     """Multilingual drops the last token's sound, Turbo and Nano add three of silence."""
-    engine = load(releases, name, home)
+    tts = load(releases, name, home)
     for n_tokens in (1, 2, 7):
-        audio = engine.say(TEXT, max_tokens=n_tokens, temperature=0.0)
+        audio = tts.say(TEXT, max_tokens=n_tokens, temperature=0.0)
         n_codes = len(audio.tokens) - max(n_extra, 0)
         assert n_codes == n_tokens
         assert len(audio.samples) == max(1, n_codes + n_extra) * SAMPLES_PER_TOKEN
@@ -100,18 +100,18 @@ def test_sample_counts_follow_upstreams_rules(
 def test_unknown_characters_are_reported_and_not_spoken(
     releases: Path, home: Path, name: str
 ) -> None:
-    engine = load(releases, name, home)
-    mixed = engine.say("Hello 🎉 wor世ld.", max_tokens=5, language="en-US")
+    tts = load(releases, name, home)
+    mixed = tts.say("Hello 🎉 wor世ld.", max_tokens=5, language="en-US")
     assert mixed.unspoken == ("🎉", "世")
-    plain = engine.say("Hello world.", max_tokens=5)
+    plain = tts.say("Hello world.", max_tokens=5)
     assert plain.unspoken == ()
     assert mixed.samples.tobytes() == plain.samples.tobytes()
-    speech = engine.stream(["Hi. ", "Миша! ", "🎉"], max_tokens=5)
+    speech = tts.stream(["Hi. ", "Миша! ", "🎉"], max_tokens=5)
     assert all(len(chunk.samples) for chunk in speech)
     assert speech.unspoken == [*"Миша🎉"]
     for text in ("你好，世界。", ["你", "好"], "🎉🎉", "..."):
         with pytest.raises(TextError, match="nothing to say"):
-            list(engine.stream(text))
+            list(tts.stream(text))
 
 
 def test_an_utterance_opens_in_silence(releases: Path, home: Path) -> None:
@@ -124,23 +124,23 @@ def test_an_utterance_opens_in_silence(releases: Path, home: Path) -> None:
 def test_the_same_request_gives_the_same_bytes_whatever_came_before(
     releases: Path, home: Path
 ) -> None:
-    engine = load(releases, "multilingual-hi", home)
-    first = engine.say(TEXT, seed=3, max_tokens=15)
-    engine.say("Something else, and rather longer than that.", seed=4, max_tokens=9)
+    tts = load(releases, "multilingual-hi", home)
+    first = tts.say(TEXT, seed=3, max_tokens=15)
+    tts.say("Something else, and rather longer than that.", seed=4, max_tokens=9)
     torch.manual_seed(99)
-    again = engine.say(TEXT, seed=3, max_tokens=15)
+    again = tts.say(TEXT, seed=3, max_tokens=15)
     other = load(releases, "multilingual-hi", home).say(TEXT, seed=3, max_tokens=15)
     assert first.samples.tobytes() == again.samples.tobytes() == other.samples.tobytes()
-    assert engine.say(TEXT, seed=5, max_tokens=15).samples.tobytes() != first.samples.tobytes()
+    assert tts.say(TEXT, seed=5, max_tokens=15).samples.tobytes() != first.samples.tobytes()
 
 
 @pytest.mark.parametrize("name", ["multilingual-hi", "turbo"])
 def test_one_and_two_threads_of_torch_say_the_same(releases: Path, home: Path, name: str) -> None:
-    engine = load(releases, name, home)
+    tts = load(releases, name, home)
     said = []
     for n_threads in (1, 2):
         torch.set_num_threads(n_threads)
-        said.append(engine.say(TEXT, max_tokens=12))
+        said.append(tts.say(TEXT, max_tokens=12))
     torch.set_num_threads(1)
     assert said[0].tokens == said[1].tokens
     assert said[0].samples.tobytes() == said[1].samples.tobytes()
@@ -148,13 +148,13 @@ def test_one_and_two_threads_of_torch_say_the_same(releases: Path, home: Path, n
 
 @pytest.mark.slow
 def test_threads_that_share_a_model_get_their_own_voices(releases: Path, home: Path) -> None:
-    engine = load(releases, "english", home)
+    tts = load(releases, "english", home)
     requests = [(f"Number {n} speaking.", n) for n in range(6)]
-    alone = [engine.say(text, seed=seed, max_tokens=8).samples.tobytes() for text, seed in requests]
+    alone = [tts.say(text, seed=seed, max_tokens=8).samples.tobytes() for text, seed in requests]
     together: dict[int, bytes] = {}
 
     def speak(text: str, seed: int) -> None:
-        together[seed] = engine.say(text, seed=seed, max_tokens=8).samples.tobytes()
+        together[seed] = tts.say(text, seed=seed, max_tokens=8).samples.tobytes()
 
     threads = [threading.Thread(target=speak, args=request) for request in requests]
     for thread in threads:
@@ -179,8 +179,8 @@ def test_either_decoder_goes_with_any_t3(releases: Path, home: Path, tmp_path: P
     meanflow.write_bytes((releases / "turbo/s3gen_meanflow.safetensors").read_bytes())
     fast = Nightingale.load(both, home=home, decoder="meanflow")
     slow = Nightingale.load(both, home=home)
-    assert (fast.parts.decoder, slow.parts.decoder) == ("meanflow", "standard")
-    sounds = [engine.say(TEXT, max_tokens=8) for engine in (fast, slow)]
+    assert (fast.components.decoder, slow.components.decoder) == ("meanflow", "standard")
+    sounds = [tts.say(TEXT, max_tokens=8) for tts in (fast, slow)]
     assert sounds[0].tokens == sounds[1].tokens
     assert sounds[0].samples.tobytes() != sounds[1].samples.tobytes()
 
@@ -212,37 +212,37 @@ def test_what_cloning_needs_is_not_loaded_for_speaking(
         maimed.say(TEXT, max_tokens=6).samples, whole.say(TEXT, max_tokens=6).samples
     )
     with pytest.raises(LayoutError):
-        assembly.load_encoders(maimed.parts)
+        loader.load_encoders(maimed.components)
 
 
 @pytest.mark.slow
 def test_a_cloned_voice_speaks_and_is_its_own(releases: Path, home: Path, recording: Path) -> None:
-    engine = load(releases, "english", home)
-    voice, report = engine.clone(recording)
+    tts = load(releases, "english", home)
+    voice, report = tts.clone(recording)
     assert report.seconds == pytest.approx(4, abs=0.01)
-    again, _ = engine.clone(recording.read_bytes())
+    again, _ = tts.clone(recording.read_bytes())
     card = Card("english")
     assert to_bytes(voice, card) == to_bytes(again, card)
-    cloned, own = (engine.say(TEXT, who, max_tokens=10) for who in (voice, None))
+    cloned, own = (tts.say(TEXT, who, max_tokens=10) for who in (voice, None))
     assert cloned.samples.tobytes() != own.samples.tobytes()
 
 
 def test_what_cannot_be_spoken_is_refused_by_name(releases: Path, home: Path) -> None:
-    engine = load(releases, "english", home)
+    tts = load(releases, "english", home)
     with pytest.raises(TextError):
-        engine.say("  ")
+        tts.say("  ")
     with pytest.raises(LanguageError, match="does not speak 'de'"):
-        engine.say(TEXT, language="de")
+        tts.say(TEXT, language="de")
     with pytest.raises(OptionError, match="temperature"):
-        engine.say(TEXT, temperature=-1)
+        tts.say(TEXT, temperature=-1)
     with pytest.raises(TypeError, match="loudness"):
-        engine.say(TEXT, loudness=3)
+        tts.say(TEXT, loudness=3)
 
 
 def test_a_model_that_says_nothing_is_an_error(releases: Path, home: Path) -> None:
-    engine = load(releases, "english", home)
+    tts = load(releases, "english", home)
     with pytest.raises(SpeechError, match="another seed"):
-        list(engine._codes(iter([6562]), lambda _: None, Speech()))
+        list(tts._codes(iter([6562]), lambda _: None, SpeechStream()))
 
 
 def test_a_model_that_is_not_here_is_explained(
@@ -279,11 +279,11 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("bundle")
 def test_where_nothing_was_pulled_the_model_of_the_package_speaks(tmp_path: Path) -> None:
-    engine = Nightingale.load(home=tmp_path / "empty", watermark=False)
-    assert engine.parts.model.name == "fledgling"
+    tts = Nightingale.load(home=tmp_path / "empty", watermark=False)
+    assert tts.components.model.name == "fledgling"
     quick = Nightingale.load("fledgling", home=tmp_path, decoder="meanflow", watermark=False)
-    assert quick.parts.flow.config.meanflow
-    said = [e.say("Hello.", max_tokens=8) for e in (engine, quick)]
+    assert quick.components.flow.config.meanflow
+    said = [e.say("Hello.", max_tokens=8) for e in (tts, quick)]
     assert said[0].tokens == said[1].tokens
     assert np.abs(said[0].samples - said[1].samples).max() > 1e-3
 
@@ -308,28 +308,28 @@ def test_a_package_without_its_model_says_so(
 @pytest.mark.slow
 def test_a_voices_gain_scales_its_samples_in_every_plan(releases: Path, home: Path) -> None:
     for plan in ("reference", "live"):
-        engine = load(releases, "english", home, plan=plan, watermark=False)
-        own = engine.parts.voice
+        tts = load(releases, "english", home, plan=plan, watermark=False)
+        own = tts.components.voice
         plain, louder = (
-            engine.say(TEXT, replace(own, gain_db=gain_db), max_tokens=10).samples
+            tts.say(TEXT, replace(own, gain_db=gain_db), max_tokens=10).samples
             for gain_db in (0.0, 6.0)
         )
         # What is trimmed of a live start depends on what can be heard: so from the end on.
         n = min(len(plain), len(louder)) - 960
         assert np.allclose(louder[-n:], plain[-n:] * 10 ** (6 / 20), rtol=1e-5, atol=1e-7)
-        assert np.array_equal(plain, engine.say(TEXT, max_tokens=10).samples)
+        assert np.array_equal(plain, tts.say(TEXT, max_tokens=10).samples)
 
 
 @pytest.mark.slow
 def test_a_recordings_loudness_is_kept_if_asked(
     releases: Path, home: Path, recording: Path
 ) -> None:
-    engine = load(releases, "english", home)
-    voice, report = engine.clone(recording, keep_loudness=True)
+    tts = load(releases, "english", home)
+    voice, report = tts.clone(recording, keep_loudness=True)
     assert (report.level, voice.gain_db) == (None, 0.0)
     mel = flow_mel(torch.from_numpy(read(recording, 24_000)))
     assert torch.equal(voice.flow.mel, mel)
-    levelled, report = engine.clone(recording)
+    levelled, report = tts.clone(recording)
     assert report.level is not None
     shift = report.level.gain_db * np.log(10) / 20
     loud = mel > mel.max() - 5  # where no floor is

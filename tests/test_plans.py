@@ -13,13 +13,13 @@ import torch
 from safetensors import safe_open
 from typer.testing import CliRunner
 
-from nightingale.assembly import hasten_flow, pack_t3
 from nightingale.cli import app
 from nightingale.core import PLANS, Plan
 from nightingale.errors import CorruptFileError, OptionError
 from nightingale.flow.estimator import Estimator
 from nightingale.flow.fast import FastEstimator
 from nightingale.flow.model import Flow
+from nightingale.loader import accelerate_flow, pack_t3
 from nightingale.pipeline import Nightingale
 from nightingale.t3.quantized import QuantizedStack
 from nightingale.vocoder.fast import FastVocoder
@@ -36,8 +36,8 @@ def release(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def say(
     release: Path, home: Path, plan: Plan | str
 ) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
-    engine = Nightingale.load(release, home=home, device="cpu", watermark=False, plan=plan)
-    return engine.say(TEXT, max_tokens=10).samples
+    tts = Nightingale.load(release, home=home, device="cpu", watermark=False, plan=plan)
+    return tts.say(TEXT, max_tokens=10).samples
 
 
 @pytest.mark.slow
@@ -47,13 +47,13 @@ def test_packed_in_memory_or_found_on_disk_gives_the_same_bytes(
 ) -> None:
     fresh = say(release, tmp_path, plan)
     file = pack_t3(release, tmp_path, Plan.named(plan))
-    engine = Nightingale.load(release, home=tmp_path, device="cpu", watermark=False, plan=plan)
-    assert isinstance(engine.parts.t3.tfmr, QuantizedStack)
-    assert np.array_equal(engine.say(TEXT, max_tokens=10).samples, fresh)
+    tts = Nightingale.load(release, home=tmp_path, device="cpu", watermark=False, plan=plan)
+    assert isinstance(tts.components.t3.tfmr, QuantizedStack)
+    assert np.array_equal(tts.say(TEXT, max_tokens=10).samples, fresh)
     with safe_open(file, framework="pt") as kept:
         facts = json.loads(kept.metadata()["nightingale"])
     assert facts["t3"] == PLANS[plan].t3
-    assert facts["config"]["t3"]["n_layers"] == engine.parts.t3.config.n_layers
+    assert facts["config"]["t3"]["n_layers"] == tts.components.t3.config.n_layers
 
 
 @pytest.mark.slow
@@ -66,25 +66,25 @@ def test_a_plan_is_heard(release: Path, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("amx")
 def test_the_flow_is_hastened_where_it_can_be(release: Path, tmp_path: Path) -> None:
     """The small one's heads are too narrow for tiles: it stays as it was. A wider one does not."""
-    engine = Nightingale.load(release, home=tmp_path, device="cpu", plan="balanced")
-    parts = engine.parts
-    assert not isinstance(parts.flow.estimator, FastEstimator)
-    assert isinstance(parts.vocoder, FastVocoder)
-    wide = replace(parts.flow.config.estimator, d_head=32)
-    flow = Flow(replace(parts.flow.config, estimator=wide))
+    tts = Nightingale.load(release, home=tmp_path, device="cpu", plan="balanced")
+    components = tts.components
+    assert not isinstance(components.flow.estimator, FastEstimator)
+    assert isinstance(components.vocoder, FastVocoder)
+    wide = replace(components.flow.config.estimator, d_head=32)
+    flow = Flow(replace(components.flow.config, estimator=wide))
     for plan, wanted in (("balanced", FastEstimator), ("reference", Estimator)):
-        made = hasten_flow(copy.deepcopy(flow), parts.placement, PLANS[plan])
+        made = accelerate_flow(copy.deepcopy(flow), components.placement, PLANS[plan])
         assert type(made.estimator) is wanted
 
 
 @pytest.mark.slow
 def test_a_remembered_recording_serves_every_request_alike(release: Path, tmp_path: Path) -> None:
-    plan = Plan("own", recording="remembered")
-    engine = Nightingale.load(release, home=tmp_path, device="cpu", watermark=False, plan=plan)
-    first, other, again = (engine.say(t, max_tokens=8).samples for t in (TEXT, "Yes.", TEXT))
+    plan = Plan("own", prompt_cache=True)
+    tts = Nightingale.load(release, home=tmp_path, device="cpu", watermark=False, plan=plan)
+    first, other, again = (tts.say(t, max_tokens=8).samples for t in (TEXT, "Yes.", TEXT))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
-    assert len(engine._passages) == 1
+    assert len(tts._passages) == 1
     fresh = Nightingale.load(release, home=tmp_path, device="cpu", watermark=False, plan=plan)
     assert np.array_equal(fresh.say(TEXT, max_tokens=8).samples, first)
     rendered = Nightingale.load(release, home=tmp_path, device="cpu", watermark=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nightingale.core import Word
-from nightingale.speech import Speech
+from nightingale.speech import SpeechStream
 from nightingale.text.words import Span, rest, spans
 
 SPACE = 2
@@ -44,8 +44,8 @@ def test_words_that_cannot_be_told_apart_are_not_said_again() -> None:
     assert not rest([Span("At 21 h", 0)], 3)
 
 
-def speech_of(places: list[int]) -> Speech:
-    speech = Speech()
+def speech_of(places: list[int]) -> SpeechStream:
+    speech = SpeechStream()
     speech.open_part([Span("Go", 1), Span("home,", 4), Span("Anna.", 8)], places)
     return speech
 

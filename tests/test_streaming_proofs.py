@@ -16,25 +16,25 @@ pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Nightingale:
+def tts(tmp_path_factory: pytest.TempPathFactory) -> Nightingale:
     home = tmp_path_factory.mktemp("home")
     return Nightingale.load("fledgling", home=home, device="cpu", plan="live", decoder="meanflow")
 
 
 @pytest.mark.slow
-def test_a_request_has_one_sound_for_any_listener(engine: Nightingale) -> None:
+def test_a_request_has_one_sound_for_any_listener(tts: Nightingale) -> None:
     said = texts.read("short", 2)
-    found = identity.identity(engine, said, n_runs=16)
+    found = identity.identity(tts, said, n_runs=16)
     assert {text: len(sounds) for text, sounds in found.items()} == dict.fromkeys(said, 1)
     assert len({sound for sounds in found.values() for sound in sounds}) == len(said)
 
 
 @pytest.mark.slow
-def test_seams_are_like_other_places_and_faults_are_not(engine: Nightingale) -> None:
+def test_seams_are_like_other_places_and_faults_are_not(tts: Nightingale) -> None:
     said = texts.read("held_out", 12)
-    assert min(seams.examine(engine, said).p_values().values()) > 0.001
+    assert min(seams.examine(tts, said).p_values().values()) > 0.001
     for fault in ("sample", "frame", "noise"):
-        assert min(seams.examine(engine, said, fault).p_values().values()) < 0.001, fault
+        assert min(seams.examine(tts, said, fault).p_values().values()) < 0.001, fault
 
 
 BOOK = "# One\n\nIt was late already. She went home.\n\nNobody asked why.\n- Milk.\n- Some bread."
@@ -43,8 +43,8 @@ BOOK = "# One\n\nIt was late already. She went home.\n\nNobody asked why.\n- Mil
 @pytest.mark.slow
 @pytest.mark.parametrize("plan", ["reference", "live"])
 def test_clips_end_softly_and_pause_as_their_text_asks(plan: str) -> None:
-    engine = Nightingale.load("fledgling", device="cpu", plan=plan, decoder="meanflow")
-    found = pauses.examine(engine, [BOOK, "Yes."])
+    tts = Nightingale.load("fledgling", device="cpu", plan=plan, decoder="meanflow")
+    found = pauses.examine(tts, [BOOK, "Yes."])
     assert found.is_clean, found.summary()
     assert len(found.seams) == 2 * 5
     medians = {kind: round(statistics.median(ms)) for kind, ms in found.silences_ms.items()}
@@ -61,18 +61,20 @@ def test_a_planted_click_is_found(at: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_cancel_stops_within_a_step(engine: Nightingale) -> None:
-    found = cancels.cancels(engine, 20)
+def test_a_cancel_stops_within_a_step(tts: Nightingale) -> None:
+    found = cancels.cancels(tts, 20)
     assert len(found.stopped_ms) + found.n_finished == 20
     assert len(found.stopped_ms) > 5
     assert found.n_after == found.n_late == 0
 
 
 @pytest.mark.slow
-def test_windows_and_memory_stay_as_they_are(engine: Nightingale) -> None:
-    ratios = flat.late_by_early(engine, engine.parts.plan.grid[2], 2, early=2, late=6, near=2)
+def test_windows_and_memory_stay_as_they_are(tts: Nightingale) -> None:
+    ratios = flat.late_by_early(
+        tts, tts.components.plan.window_sizes[2], 2, early=2, late=6, near=2
+    )
     assert 0.6 < statistics.median(ratios) < 1.6
-    held = flat.memory(engine, 1.0)
+    held = flat.memory(tts, 1.0)
     assert max(held.mb) - min(held.mb) < 200
 
 

@@ -69,20 +69,20 @@ class Studio:
     def _say(
         self, text: str, name: str, seed: int, *, meanflow: bool = False, voice: Voice | None = None
     ) -> Clip:
-        engine = self._engine("meanflow" if meanflow else "standard")
+        tts = self._tts("meanflow" if meanflow else "standard")
         start = time.perf_counter()
-        audio = engine.say(text, voice, seed=seed, max_tokens=400)
+        audio = tts.say(text, voice, seed=seed, max_tokens=400)
         self.worked_s += time.perf_counter() - start
         self.spoken_s += audio.seconds
         return Clip(audio.samples, text, name)
 
     def _rebuild(self, utterance: Utterance, seed: int) -> files.Wave:
-        parts = self._engine("standard").parts
+        components = self._tts("standard").components
         tokens = json.loads((work() / "tokens" / f"{utterance.voice}.json").read_text())
         codes = torch.tensor(tokens[utterance.id])
         with torch.inference_mode():
-            mel = parts.flow.render(codes, parts.voice.flow, seed)
-            return fade_in(parts.vocoder.vocode(mel, seed)).numpy()
+            mel = components.flow.render(codes, components.voice.flow, seed)
+            return fade_in(components.vocoder.vocode(mel, seed)).numpy()
 
     def _clones(self) -> Iterator[Clip]:
         sentences = held_out("held_out", self._n)
@@ -101,9 +101,9 @@ class Studio:
                 break
         recording = io.BytesIO()
         soundfile.write(recording, np.concatenate(parts), SAMPLES_PER_SECOND, format="WAV")
-        return self._engine("standard").clone(recording.getvalue())[0]
+        return self._tts("standard").clone(recording.getvalue())[0]
 
-    def _engine(self, decoder: str) -> Nightingale:
+    def _tts(self, decoder: str) -> Nightingale:
         if decoder not in self._engines:
             self._engines[decoder] = Nightingale.load(
                 self._folder, home=work() / "home", device="cpu", decoder=decoder

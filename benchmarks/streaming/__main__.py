@@ -25,7 +25,7 @@ from nightingale.core import SAMPLES_PER_SECOND, Plan
 from nightingale.measure import texts
 from nightingale.measure.bench import machine, speak
 from nightingale.measure.listener import Listener
-from nightingale.measure.random_model import random_parts
+from nightingale.measure.random_model import random_components
 from nightingale.pipeline import Nightingale
 from nightingale.text.split import SINGLE, split
 
@@ -42,7 +42,7 @@ def load(
 ) -> Nightingale:
     plan = Plan.named(name)
     if by_chance:
-        return Nightingale(random_parts(model, decoder, plan=plan))
+        return Nightingale(random_components(model, decoder, plan=plan))
     folder = Path(model)
     return Nightingale.load(folder if folder.is_dir() else model, plan=plan, decoder=decoder)
 
@@ -63,9 +63,9 @@ def identity(
     model: Model = "fledgling", n: int = 1000, by_chance: Random = False, decoder: Decoder = None
 ) -> None:
     """One sound for each request, whoever listens how."""
-    engine = load(model, by_chance=by_chance, decoder=decoder)
+    tts = load(model, by_chance=by_chance, decoder=decoder)
     said = texts.read("short", 3) + texts.read("held_out", 2)
-    found = sameness.identity(engine, said, n, max_tokens=60 if by_chance else 400)
+    found = sameness.identity(tts, said, n, max_tokens=60 if by_chance else 400)
     n_sounds = [len(sounds) for sounds in found.values()]
     keep("identity", model=model, n_runs=n, n_texts=len(said), n_sounds_of_each_text=n_sounds)
     raise typer.Exit(max(n_sounds) > 1)
@@ -74,9 +74,9 @@ def identity(
 @app.command()
 def seams(model: Model = "fledgling", n: int = 100_000, n_planted: int = 1000) -> None:
     """Places where windows meet are like others; planted faults are not."""
-    engine, said, is_bad = load(model), texts.read("held_out", 200), False
+    tts, said, is_bad = load(model), texts.read("held_out", 200), False
     for fault in meeting.FAULTS:
-        answers = meeting.examine(engine, said, fault, n if fault == "none" else n_planted)
+        answers = meeting.examine(tts, said, fault, n if fault == "none" else n_planted)
         p_values = answers.p_values()
         medians = {
             m: [statistics.median(side[m]) for side in (answers.seams, answers.others)]
@@ -98,8 +98,8 @@ def flat(
     tokens: Annotated[int, typer.Option(help="In the windows to compare.")] = 25,
 ) -> None:
     """Window 50 of a long text costs what window 5 does."""
-    engine = load(model, by_chance=by_chance, decoder=decoder)
-    ratios = long_texts.late_by_early(engine, tokens, rounds)
+    tts = load(model, by_chance=by_chance, decoder=decoder)
+    ratios = long_texts.late_by_early(tts, tokens, rounds)
     ratio = statistics.median(ratios)
     keep("flat", model=model, window_50_to_5=ratio, n_pairs=len(ratios), each=ratios)
     raise typer.Exit(not 0.9 < ratio < 1.1)
@@ -139,14 +139,14 @@ def nasty(
 
         heart = Heart(judges)
     else:
-        engine = load(model)
+        tts = load(model)
 
     def speak(seed: int, text: str) -> Sound:
         nonlocal n_told
         if teacher:
             parts = [heart.speak(heart.phonemes(part.text)) for part in split(text, SINGLE)]
             return np.concatenate(parts)
-        audio = engine.say(text, seed=seed, guard=guard)
+        audio = tts.say(text, seed=seed, guard=guard)
         n_told += not audio.is_complete
         return audio.samples
 
@@ -171,9 +171,9 @@ def pauses(
     plan: Annotated[str, typer.Option()] = "live",
 ) -> None:
     """First and last samples of clips, seams, clicks, and silences by what the text has there."""
-    engine = load(model, decoder=decoder, name=plan)
-    clips = joints.examine(engine, texts.read("held_out", n)) if n else joints.Joints()
-    whole = joints.examine(engine, [joints.book(words)])
+    tts = load(model, decoder=decoder, name=plan)
+    clips = joints.examine(tts, texts.read("held_out", n)) if n else joints.Joints()
+    whole = joints.examine(tts, [joints.book(words)])
     ok = clips.is_clean and whole.is_clean
     keep("pauses", plan=plan, clips=clips.summary(), book=whole.summary(), ok=ok)
     raise typer.Exit(not ok)
@@ -188,11 +188,11 @@ def first_sound(
     n: int = 50,
 ) -> None:
     """From the request to the first sample that can be heard, warm."""
-    engine = load(model, by_chance=by_chance, decoder=decoder, name=plan)
-    speak(engine, "The first one is not counted.", None, 50)
+    tts = load(model, by_chance=by_chance, decoder=decoder, name=plan)
+    speak(tts, "The first one is not counted.", None, 50)
     trials = []
     for text in texts.read("held_out", n):
-        trials.append(speak(engine, text, None, 125))
+        trials.append(speak(tts, text, None, 125))
         time.sleep(0.1)
     first = [trial.first_ms for trial in trials]
     audible = [trial.audible_ms for trial in trials]
@@ -201,7 +201,7 @@ def first_sound(
         model=model,
         decoder=decoder,
         n=n,
-        plan=str(engine.parts.plan),
+        plan=str(tts.components.plan),
         first_ms={p: float(np.percentile(first, p)) for p in (50, 95)},
         audible_ms={p: float(np.percentile(audible, p)) for p in (50, 95)},
         gaps_at_200_ms=sum(trial.n_gaps for trial in trials),

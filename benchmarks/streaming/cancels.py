@@ -22,11 +22,11 @@ class Cancels:
     n_finished: int = 0  # were at their end before they could be cancelled
 
 
-def cancels(engine: Nightingale, n: int, seed: int = 0, text: str = TEXT) -> Cancels:
+def cancels(tts: Nightingale, n: int, seed: int = 0, text: str = TEXT) -> Cancels:
     found, chance = Cancels(), random.Random(seed)
-    whole_s = min(_seconds(engine, text) for _ in range(3))
+    whole_s = min(_seconds(tts, text) for _ in range(3))
     for _ in range(n):
-        speech = engine.stream(text, seed=1)
+        speech = tts.stream(text, seed=1)
         called: list[float] = []
         steps: list[tuple[float, float, bool]] = []
 
@@ -56,7 +56,7 @@ def cancels(engine: Nightingale, n: int, seed: int = 0, text: str = TEXT) -> Can
     return found
 
 
-def _seconds(engine: Nightingale, text: str) -> float:
+def _seconds(tts: Nightingale, text: str) -> float:
     start = time.perf_counter()
-    engine.say(text, seed=1)
+    tts.say(text, seed=1)
     return time.perf_counter() - start

@@ -21,13 +21,13 @@ def sentences() -> Iterator[str]:
 
 
 def late_by_early(
-    engine: Nightingale, n_tokens: int, rounds: int, early: int = 5, late: int = 50, near: int = 5
+    tts: Nightingale, n_tokens: int, rounds: int, early: int = 5, late: int = 50, near: int = 5
 ) -> list[float]:
     """What windows around a late one cost, each by that of one around an early one of another
     speech, made right before or after it: a machine's good and bad minutes are then the same."""
     ratios = []
     for _ in range(rounds):
-        old, young = window_ms(engine, n_tokens), window_ms(engine, n_tokens)
+        old, young = window_ms(tts, n_tokens), window_ms(tts, n_tokens)
         for costs, n in ((old, late - near), (young, early - near)):
             for _ in range(n):
                 next(costs)
@@ -40,9 +40,9 @@ def late_by_early(
     return ratios
 
 
-def window_ms(engine: Nightingale, n_tokens: int) -> Iterator[float]:
+def window_ms(tts: Nightingale, n_tokens: int) -> Iterator[float]:
     """What each window of so many tokens of an endless text costs; mel and samples alone."""
-    speech = engine.stream(sentences(), seed=1)
+    speech = tts.stream(sentences(), seed=1)
     spent = 0.0
     for chunk in speech:
         now = speech.clock.spent_ms["mel_ms"] + speech.clock.spent_ms["samples_ms"]
@@ -66,9 +66,9 @@ class Memory:
         return float(60 * slope)
 
 
-def memory(engine: Nightingale, minutes: float) -> Memory:
+def memory(tts: Nightingale, minutes: float) -> Memory:
     """Speak for so long, and look every ten seconds of speech."""
-    speech = engine.stream(sentences(), seed=2)
+    speech = tts.stream(sentences(), seed=2)
     seen: list[tuple[float, float]] = []
     made_s = looked_s = 0.0
     for chunk in speech:

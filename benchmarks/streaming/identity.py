@@ -12,7 +12,7 @@ import torch
 
 from nightingale.core import SAMPLES_PER_TOKEN, AudioChunk
 from nightingale.pipeline import Nightingale
-from nightingale.speech import Speech
+from nightingale.speech import SpeechStream
 
 LISTENERS = (1, 2, 7, 25, 50, None)  # tokens of sound that are taken at a time; None: all there is
 THREADS = (1, 2)
@@ -20,7 +20,7 @@ BESIDE = "Somebody else is speaking at the same time, and not briefly."
 
 
 def identity(
-    engine: Nightingale, texts: list[str], n_runs: int, max_tokens: int = 400
+    tts: Nightingale, texts: list[str], n_runs: int, max_tokens: int = 400
 ) -> dict[str, Counter[str]]:
     """Which sounds each text got, and how often."""
     found: dict[str, Counter[str]] = {text: Counter() for text in texts}
@@ -29,15 +29,15 @@ def identity(
     try:
         for run, (n_tokens, n_threads, is_beside, text) in zip(range(n_runs), ways, strict=False):
             torch.set_num_threads(n_threads)
-            speech = engine.stream(text, seed=3, max_tokens=max_tokens)
-            beside = engine.stream(BESIDE, seed=run, max_tokens=max_tokens)
+            speech = tts.stream(text, seed=3, max_tokens=max_tokens)
+            beside = tts.stream(BESIDE, seed=run, max_tokens=max_tokens)
             found[text][_hash(_cut(_listen(speech, beside if is_beside else None), n_tokens))] += 1
     finally:
         torch.set_num_threads(usual)
     return found
 
 
-def _listen(speech: Speech, other: Speech | None) -> Iterator[AudioChunk]:
+def _listen(speech: SpeechStream, other: SpeechStream | None) -> Iterator[AudioChunk]:
     """A step of each by turns."""
     while True:
         try:

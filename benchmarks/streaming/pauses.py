@@ -85,11 +85,11 @@ def silence_ms(samples: Samples, at: int) -> float:
     return 1e3 * float(loud[behind] - loud[behind - 1] - 1) / SAMPLES_PER_SECOND
 
 
-def examine(engine: Nightingale, said: Iterable[str]) -> Joints:
-    """Speak each text, and look at the joints; `engine` must speak sentence by sentence."""
+def examine(tts: Nightingale, said: Iterable[str]) -> Joints:
+    """Speak each text, and look at the joints; `tts` must speak sentence by sentence."""
     found = Joints()
     for text in said:
-        speech, chunks, ends = engine.stream(text), [], {}
+        speech, chunks, ends = tts.stream(text), [], {}
         for chunk in speech:
             chunks.append(chunk.samples)
             if (at := speech.checkpoint) is not None:

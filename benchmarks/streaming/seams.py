@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nightingale.core import SAMPLES_PER_TOKEN, Plan
 from nightingale.pipeline import Nightingale
-from nightingale.stream import WaveState, cut
+from nightingale.windowing import WaveState, token_windows
 
 Sound = NDArray[np.float32]
 Values = NDArray[np.float64]
@@ -44,23 +44,23 @@ class Answers:
 
 
 def examine(
-    engine: Nightingale, texts: Sequence[str], fault: str = "none", n_seams: float = math.inf
+    tts: Nightingale, texts: Sequence[str], fault: str = "none", n_seams: float = math.inf
 ) -> Answers:
     """Speak texts until there were so many seams; `fault` is planted at each of them."""
     answers = Answers()
-    grid = engine.parts.plan.grid
+    grid = tts.components.plan.window_sizes
     grids = (grid, (grid[0] + SHIFT, *grid[1:]))
     for seed, text in enumerate(texts):
         if answers.n_seams >= n_seams:
             break
-        speech = engine.stream(text, seed=seed)
+        speech = tts.stream(text, seed=seed)
         for _ in speech:
             pass
         tokens = speech.tokens
-        sounds = [render(engine, tokens, g, seed) for g in grids]
-        places = [seams(g, len(tokens), engine.parts.plan) for g in grids]
+        sounds = [render(tts, tokens, g, seed) for g in grids]
+        places = [seams(g, len(tokens), tts.components.plan) for g in grids]
         chances = [seed + 1000] if fault == "noise" else []
-        lucky = [render(engine, tokens, g, chance) for chance in chances for g in grids]
+        lucky = [render(tts, tokens, g, chance) for chance in chances for g in grids]
         for mine in (0, 1):
             other = 1 - mine
             for at in places[mine]:
@@ -73,11 +73,11 @@ def examine(
     return answers
 
 
-def render(engine: Nightingale, tokens: list[int], grid: tuple[int, ...], seed: int) -> Sound:
+def render(tts: Nightingale, tokens: list[int], grid: tuple[int, ...], seed: int) -> Sound:
     """Tokens to sound, without a watermark."""
-    decoder, prompt = engine._decoder, engine.parts.voice.flow
-    state, parts = decoder.start(engine._passage(prompt), seed), []
-    for window in filter(None, cut(tokens, grid)):
+    decoder, prompt = tts._decoder, tts.components.voice.flow
+    state, parts = decoder.start(tts._passage(prompt), seed), []
+    for window in filter(None, token_windows(tokens, grid)):
         mel, passage = decoder.render(state, window, prompt, seed)
         samples, vocoder = decoder.vocode(state, window, mel, seed)
         state = WaveState(passage, vocoder, state.mark, state.n_samples + len(samples))
@@ -89,7 +89,7 @@ def seams(grid: tuple[int, ...], n_tokens: int, plan: Plan) -> list[int]:
     """Samples where windows of the flow meet, and where the vocoder's pieces do."""
     ends = accumulate(chain(grid, repeat(grid[-1])))
     inner = [end * SAMPLES_PER_TOKEN for end in takewhile(lambda end: end + 3 < n_tokens, ends)]
-    return sorted((*inner, *(end - plan.n_held * SPAN for end in inner)))
+    return sorted((*inner, *(end - plan.vocoder_lookahead * SPAN for end in inner)))
 
 
 def spoil(sound: Sound, at: int, fault: str, lucky: Sound | None) -> Sound:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from nightingale.engine import Engine, Request
+from nightingale.scheduler import Request, Scheduler
 
-_admit = Engine.admit
+_admit = Scheduler.admit
 
 
-def _admit_wrongly(self: Engine, *given: Any, **named: Any) -> Request:
+def _admit_wrongly(self: Scheduler, *given: Any, **named: Any) -> Request:
     if named.get("n_skip"):
         named["n_skip"] += 1
     return _admit(self, *given, **named)
 
 
-Engine.admit = _admit_wrongly  # type: ignore[method-assign]
+Scheduler.admit = _admit_wrongly  # type: ignore[method-assign]

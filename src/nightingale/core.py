@@ -6,7 +6,7 @@ P prompt tokens, M mel frames, L layers. Knows nothing of any stage, file or dev
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from nightingale.errors import OptionError
@@ -94,9 +94,9 @@ class Plan:
     t3: Literal["fp32", "int8", "int4"] = "fp32"
     flow: Literal["fp32", "bf16"] = "fp32"  # bf16 where the processor has matrix tiles
     vocoder: Literal["fp32", "bf16"] = "fp32"  # likewise
-    recording: Literal["rendered", "remembered"] = "rendered"  # a voice's: each time, or once
-    grid: tuple[int, ...] = ()  # tokens of each window, the last for all that follow; none: whole
-    n_held: int = 10  # mel frames that the vocoder holds back between windows
+    prompt_cache: bool = False  # the flow's state behind a voice's recording is computed once
+    window_sizes: tuple[int, ...] = ()  # tokens of each window, the last one repeated; (): whole
+    vocoder_lookahead: int = 10  # mel frames that the vocoder holds back between windows
     trims_silence: bool = False  # at the beginning: somebody is waiting for the first word
 
     @classmethod
@@ -108,14 +108,16 @@ class Plan:
 
 
 DEVICES = ("auto", "cuda", "mps", "cpu")  # that can be asked for; device.py knows which are here
-GRID = (8, 12, 14, 17, 21, 25)  # soon something to hear, then ever more at once
+WINDOW_SIZES = (8, 12, 14, 17, 21, 25)  # soon something to hear, then ever more at once
 PLANS = {
     "reference": Plan(),
     "balanced": Plan("balanced", t3="int8", flow="bf16", vocoder="bf16"),
-    "fast": Plan("fast", t3="int4", flow="bf16", vocoder="bf16", recording="remembered"),
-    "live": Plan("live", "int8", "bf16", "bf16", "remembered", GRID, trims_silence=True),
-    "live-fast": Plan("live-fast", "int4", "bf16", "bf16", "remembered", GRID, trims_silence=True),
+    "fast": Plan("fast", t3="int4", flow="bf16", vocoder="bf16", prompt_cache=True),
 }
+PLANS["live"] = replace(
+    PLANS["fast"], name="live", t3="int8", window_sizes=WINDOW_SIZES, trims_silence=True
+)
+PLANS["live-fast"] = replace(PLANS["live"], name="live-fast", t3="int4")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,7 +139,7 @@ class FlowPrompt:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Voice:
-    """Who speaks. An argument that is handed along, never a state of the engine."""
+    """Who speaks. An argument that is handed along, never a state of the model."""
 
     t3: T3Prompt
     flow: FlowPrompt

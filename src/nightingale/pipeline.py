@@ -19,7 +19,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nightingale.assembly import REFERENCE, Parts, assemble, load_encoders
 from nightingale.audio.clip import Audio
 from nightingale.audio.files import read
 from nightingale.audio.loudness import loudness
@@ -38,13 +37,13 @@ from nightingale.core import (
 )
 from nightingale.errors import SpeechError
 from nightingale.flow.window import Passage
+from nightingale.loader import REFERENCE, Components, load_components, load_encoders
 from nightingale.nn import tiles
 from nightingale.nn.noise import lineage
 from nightingale.nn.shelf import Shelf
 from nightingale.nn.steady import one_thread
 from nightingale.settings import Settings
-from nightingale.speech import Checkpoint, Speech
-from nightingale.stream import Cut, WaveDecoder, WaveState, cut
+from nightingale.speech import Checkpoint, SpeechStream
 from nightingale.t3.guard import Guard
 from nightingale.t3.prefix import Prefixes
 from nightingale.text.readable import Reader
@@ -55,6 +54,7 @@ from nightingale.vocoder.model import fade_in
 from nightingale.voice import level
 from nightingale.voice.clone import Encoders, clone
 from nightingale.voice.examine import Report, examine
+from nightingale.windowing import TokenWindow, WaveDecoder, WaveState, token_windows
 
 # torch's libraries keep a kernel for every shape that they met, 1,024 of each kind unless told
 # otherwise: half a gigabyte after an hour of speech on tiles. Without tiles more than 512 are met;
@@ -93,15 +93,19 @@ def _content(prompt: FlowPrompt) -> tuple[Tensor, ...]:
 class Nightingale:
     """One model, ready to speak. Requests from several threads wait for each other."""
 
-    def __init__(self, parts: Parts) -> None:
-        self.parts = parts
-        self.defaults = Options.of(parts.model.family)
-        self._prefixes = Prefixes(parts.t3.prefix)
+    def __init__(self, components: Components) -> None:
+        self.components = components
+        self.defaults = Options.of(components.model.family)
+        self._prefixes = Prefixes(components.t3.prefix)
         self._passages: Shelf[Passage] = Shelf(_MAX_PASSAGES)
-        self._drops_last = parts.model.family == "multilingual"
-        self.knows_sentences = parts.model.family == "fledgling"  # and nothing longer
+        self._drops_last = components.model.family == "multilingual"
+        self.knows_sentences = components.model.family == "fledgling"  # and nothing longer
         self._decoder = WaveDecoder(
-            parts.flow, parts.vocoder, parts.watermarker, parts.plan.n_held, self._drops_last
+            components.flow,
+            components.vocoder,
+            components.watermarker,
+            components.plan.vocoder_lookahead,
+            self._drops_last,
         )
         self._lock = threading.Lock()
         self._own_lufs: float | None = None  # how loud the model's own voice speaks, once known
@@ -120,7 +124,7 @@ class Nightingale:
         """A pulled model by its name, a folder of released files, or the best that is here."""
         home = home or Settings.read(os.environ).home
         chosen = Plan.named(plan) if isinstance(plan, str) else plan
-        return cls(assemble(model, home, device, decoder, watermark, chosen))
+        return cls(load_components(model, home, device, decoder, watermark, chosen))
 
     def say(
         self,
@@ -144,23 +148,23 @@ class Nightingale:
         progress: Progress = lambda _n_tokens: None,
         resume: Checkpoint | None = None,
         **options: Any,
-    ) -> Speech:
+    ) -> SpeechStream:
         """Speak a text, or one that is still being written, and hand out sound as it is made.
 
         `options` are fields of `Options`; else the model's own hold. How soon there is sound is
         the plan's choice: without a grid of windows, each part of the text comes at once. With a
         checkpoint of the same request, `resume` gives what would have come behind it.
         """
-        wanted, speech = replace(self.defaults, **options), Speech()
+        wanted, speech = replace(self.defaults, **options), SpeechStream()
         whole, coming = (SINGLE, SINGLE) if self.knows_sentences else (WHOLE, EAGER)
-        reader = Reader(self.parts.tokenizer, wanted.language, speech.unspoken)
+        reader = Reader(self.components.tokenizer, wanted.language, speech.unspoken)
         parts = (
             reader.whole(text, lambda text: split(text, whole))
             if isinstance(text, str)
             else reader.arriving(text, lambda pieces: gather(pieces, coming))
         )
         speech.steps = self._speak(
-            parts, voice or self.parts.voice, wanted, progress, speech, resume
+            parts, voice or self.components.voice, wanted, progress, speech, resume
         )
         return speech
 
@@ -170,12 +174,12 @@ class Nightingale:
         voice: Voice,
         options: Options,
         progress: Progress,
-        speech: Speech,
+        speech: SpeechStream,
         resume: Checkpoint | None,
     ) -> Iterator[AudioChunk | None]:
         joiner = PartJoiner(
             min(_n_samples(ms) for kind, ms in _pauses_ms(options).items() if kind),
-            trims_start=self.parts.plan.trims_silence,
+            trims_start=self.components.plan.trims_silence,
             state=resume.joined if resume else None,
         )
         number, speech.n_samples = -1, joiner.n_samples
@@ -220,13 +224,15 @@ class Nightingale:
         voice: Voice,
         options: Options,
         progress: Progress,
-        speech: Speech,
+        speech: SpeechStream,
         joiner: PartJoiner,
     ) -> Iterator[AudioChunk | None]:
         speech.clock.restart()
         tokens = self._tokens(text, voice, options, speech)
         state: WaveState | None = None
-        for window in cut(self._codes(tokens, progress, speech), self.parts.plan.grid):
+        for window in token_windows(
+            self._codes(tokens, progress, speech), self.components.plan.window_sizes
+        ):
             speech.clock.lap("tokens_ms")
             samples = None
             if window is not None and not speech.is_cancelled:
@@ -242,16 +248,18 @@ class Nightingale:
             yield AudioChunk(ready) if ready is not None and len(ready) else None
             speech.clock.restart()
 
-    def _tokens(self, text: str, voice: Voice, options: Options, speech: Speech) -> Iterator[int]:
+    def _tokens(
+        self, text: str, voice: Voice, options: Options, speech: SpeechStream
+    ) -> Iterator[int]:
         """Between two of them, others may have the model."""
         with self._turn():
-            text_tokens = self.parts.tokenizer.encode(text, options.language)
+            text_tokens = self.components.tokenizer.encode(text, options.language)
             speech.clock.lap("text_ms")
             prefix = self._prefixes.get(voice.t3, options.exaggeration)
-            heads = self.parts.t3.config.alignment_heads
+            heads = self.components.t3.config.alignment_heads
             guard = Guard(heads, len(text_tokens)) if options.guard and heads else None
-            steps = self.parts.t3.decode(text_tokens, prefix, options, guard=guard)
-            words = spans(text, text_tokens, self.parts.tokenizer.space)
+            steps = self.components.t3.decode(text_tokens, prefix, options, guard=guard)
+            words = spans(text, text_tokens, self.components.tokenizer.space)
             if guard is not None:
                 speech.open_part(words, guard.places)
         while not speech.is_cancelled:
@@ -264,7 +272,9 @@ class Nightingale:
                 speech.is_complete &= bool(speech.left)  # what cannot be told cannot be said again
             yield token
 
-    def _codes(self, tokens: Iterator[int], progress: Progress, speech: Speech) -> Iterator[int]:
+    def _codes(
+        self, tokens: Iterator[int], progress: Progress, speech: SpeechStream
+    ) -> Iterator[int]:
         """The tokens that stand for sound. Upstream crashes on some of the others."""
         token, n_codes = START_OF_SPEECH, 0
         for token in tokens:
@@ -279,14 +289,19 @@ class Nightingale:
         speech.is_complete &= token == END_OF_SPEECH
         if n_codes == 0:
             raise SpeechError("the model ended before it said anything; try another seed")
-        if not self.parts.t3.config.is_llama:
+        if not self.components.t3.config.is_llama:
             speech.tokens += _SILENCE
             yield from _SILENCE
 
     def _sound(
-        self, window: Cut, state: WaveState | None, voice: Voice, seed: int, speech: Speech
+        self,
+        window: TokenWindow,
+        state: WaveState | None,
+        voice: Voice,
+        seed: int,
+        speech: SpeechStream,
     ) -> tuple[NDArray[np.float32], WaveState | None]:
-        if not self.parts.plan.grid:
+        if not self.components.plan.window_sizes:
             return self._whole(window, voice, seed, speech), None
         decoder = self._decoder
         state = state or decoder.start(self._passage(voice.flow), seed)
@@ -299,16 +314,18 @@ class Nightingale:
         speech.clock.lap("watermark_ms")
         return marked, WaveState(passage, vocoder, mark, state.n_samples + len(sound))
 
-    def _whole(self, window: Cut, voice: Voice, seed: int, speech: Speech) -> NDArray[np.float32]:
+    def _whole(
+        self, window: TokenWindow, voice: Voice, seed: int, speech: SpeechStream
+    ) -> NDArray[np.float32]:
         """The utterance at once: numerically the upstream model."""
-        codes = torch.tensor(window.tokens, device=self.parts.placement.device)
+        codes = torch.tensor(window.tokens, device=self.components.placement.device)
         mel = self._mel(codes, voice.flow, seed)  # (80, M)
         speech.clock.lap("mel_ms")
-        samples = self._trim(fade_in(self.parts.vocoder.vocode(mel, seed)), len(codes))
+        samples = self._trim(fade_in(self.components.vocoder.vocode(mel, seed)), len(codes))
         sound = level.amplified(samples.cpu().numpy(), voice.gain_db)
         speech.clock.lap("samples_ms")
-        if self.parts.watermarker is not None:
-            sound = self.parts.watermarker.mark(sound)
+        if self.components.watermarker is not None:
+            sound = self.components.watermarker.mark(sound)
         speech.clock.lap("watermark_ms")
         return sound
 
@@ -332,7 +349,7 @@ class Nightingale:
         as the model's own unless `keep_loudness` is set. Without `encoders`, the networks for it
         are loaded now and let go afterwards.
         """
-        family, own = self.parts.model.family, self.parts.voice
+        family, own = self.components.model.family, self.components.voice
         wave = read(recording, SAMPLES_PER_SECOND)
         report = examine(wave, family, force=force)
         if keep_loudness:
@@ -341,7 +358,7 @@ class Nightingale:
             wave, found = level.normalize(wave, family, own.flow.mel)
             report = replace(report, level=found)
         with self._lock, one_thread():  # the same voice on every number of cores
-            voice = clone(wave, encoders or load_encoders(self.parts), family)
+            voice = clone(wave, encoders or load_encoders(self.components), family)
         if keep_loudness:
             return voice, report
         gain_db = level.output_gain_db(self._sample(voice), self.own_loudness())
@@ -350,7 +367,7 @@ class Nightingale:
     def own_loudness(self) -> float:
         """LUFS of what the model's own voice speaks; measured once."""
         if self._own_lufs is None:
-            self._own_lufs = loudness(self._sample(self.parts.voice), SAMPLES_PER_SECOND)
+            self._own_lufs = loudness(self._sample(self.components.voice), SAMPLES_PER_SECOND)
         return self._own_lufs
 
     def forget(self, voice: Voice) -> None:
@@ -370,24 +387,24 @@ class Nightingale:
     def render(self, codes: Sequence[int], prompt: FlowPrompt, seed: int) -> Tensor:
         """(80, M): the mel of given speech tokens, whole or in windows, as the plan has it."""
         with self._turn():
-            if not self.parts.plan.grid:
+            if not self.components.plan.window_sizes:
                 return self._mel(torch.tensor(codes), prompt, seed)
             state, mels = self._decoder.start(self._passage(prompt), seed), []
-            for window in filter(None, cut(codes, self.parts.plan.grid)):
+            for window in filter(None, token_windows(codes, self.components.plan.window_sizes)):
                 mel, passage = self._decoder.render(state, window, prompt, seed)
                 state = replace(state, passage=passage)
                 mels.append(mel)
             return torch.cat(mels, dim=1)
 
     def _mel(self, codes: Tensor, prompt: FlowPrompt, seed: int) -> Tensor:
-        flow = self.parts.flow
-        if self.parts.plan.recording == "rendered":
+        flow = self.components.flow
+        if not self.components.plan.prompt_cache:
             return flow.render(codes, prompt, seed)
         return flow.render_window(codes, prompt, self._passage(prompt), seed)[0]
 
     def _passage(self, prompt: FlowPrompt) -> Passage:
         """The voice's recording, rendered: once, and then remembered."""
-        return self._passages.get(_content(prompt), lambda: self.parts.flow.begin(prompt))
+        return self._passages.get(_content(prompt), lambda: self.components.flow.begin(prompt))
 
     def _trim(self, samples: Tensor, n_codes: int) -> Tensor:
         """Multilingual's last token is an artefact: its sound is cut off."""

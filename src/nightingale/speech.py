@@ -61,7 +61,7 @@ class Checkpoint:
         )
 
 
-class Speech:
+class SpeechStream:
     """Chunks of sound, one after the other; what is known of them so far; and a way to stop.
 
     The work is done by whoever asks for the next chunk. Any thread may call `cancel`.

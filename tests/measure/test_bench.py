@@ -27,14 +27,14 @@ SECONDS = 0.8  # of speech
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Nightingale:
+def tts(tmp_path_factory: pytest.TempPathFactory) -> Nightingale:
     folder = make_release(tmp_path_factory.mktemp("release"), "english")
     return Nightingale.load(folder, home=tmp_path_factory.mktemp("home"), device="cpu")
 
 
 @pytest.fixture(scope="module")
-def result(engine: Nightingale) -> bench.Result:
-    return bench.bench(engine, n_trials=3, seconds=SECONDS)
+def result(tts: Nightingale) -> bench.Result:
+    return bench.bench(tts, n_trials=3, seconds=SECONDS)
 
 
 @pytest.mark.slow
@@ -64,10 +64,12 @@ def test_every_stage_has_a_limit_that_it_does_not_beat(result: bench.Result) -> 
 
 @pytest.mark.slow
 def test_the_limit_of_the_first_sample_is_that_of_everything_unless_there_are_windows(
-    engine: Nightingale, result: bench.Result
+    tts: Nightingale, result: bench.Result
 ) -> None:
     assert result.limits_ms["first"] == result.limits_ms["all"]
-    live = Nightingale(replace(engine.parts, plan=replace(engine.parts.plan, grid=(3, 5))))
+    live = Nightingale(
+        replace(tts.components, plan=replace(tts.components.plan, window_sizes=(3, 5)))
+    )
     found = bench.bench(live, n_trials=3, seconds=SECONDS)
     assert 0 < found.limits_ms["first"] < found.limits_ms["all"]
     assert min(found.figures()["first sample / limit"]) > 1

@@ -14,9 +14,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from nightingale.assembly import Parts
 from nightingale.audio.clip import Audio
 from nightingale.cli import app
+from nightingale.loader import Components
 from nightingale.measure.verify import Verifier, divergence, spectral_distance_db
 from nightingale.pipeline import Nightingale
 from tests.tiny_release import make_release
@@ -44,7 +44,7 @@ def verifier(reference: Nightingale) -> Verifier:
 def test_the_reference_differs_in_nothing_from_itself(
     verifier: Verifier, reference: Nightingale
 ) -> None:
-    facts = verifier.verify(Nightingale(reference.parts)).facts()
+    facts = verifier.verify(Nightingale(reference.components)).facts()
     assert facts["logit KL, nats"] == 0
     assert facts["likeliest token the same"] == 1
     assert facts["tokens that agree"] == 1
@@ -61,22 +61,22 @@ def shake(part: torch.nn.Module, name: str, by: float) -> None:
         weight.add_(by * weight.std() * noise)
 
 
-def loose_words(parts: Parts) -> Parts:
-    t3 = copy.deepcopy(parts.t3)
+def loose_words(components: Components) -> Components:
+    t3 = copy.deepcopy(components.t3)
     shake(t3, "speech_head.weight", 0.3)
-    return replace(parts, t3=t3)
+    return replace(components, t3=t3)
 
 
-def blurred_mel(parts: Parts) -> Parts:
-    flow = copy.deepcopy(parts.flow)
+def blurred_mel(components: Components) -> Components:
+    flow = copy.deepcopy(components.flow)
     shake(flow, "encoder_proj.weight", 0.3)
-    return replace(parts, flow=flow)
+    return replace(components, flow=flow)
 
 
-def rough_sound(parts: Parts) -> Parts:
-    vocoder = copy.deepcopy(parts.vocoder)
+def rough_sound(components: Components) -> Components:
+    vocoder = copy.deepcopy(components.vocoder)
     shake(vocoder, "conv_post.weight", 0.3)
-    return replace(parts, vocoder=vocoder)
+    return replace(components, vocoder=vocoder)
 
 
 @pytest.mark.slow
@@ -91,11 +91,11 @@ def rough_sound(parts: Parts) -> Parts:
 def test_a_planted_fault_is_found_where_it_is(
     verifier: Verifier,
     reference: Nightingale,
-    plant: Callable[[Parts], Parts],
+    plant: Callable[[Components], Components],
     figure: str,
     least: float,
 ) -> None:
-    facts = verifier.verify(Nightingale(plant(reference.parts))).facts()
+    facts = verifier.verify(Nightingale(plant(reference.components))).facts()
     stages = ("logit KL, nats", "mel distance, nepers", "spectral distance, dB")
     for name in stages:
         value = facts[name]
@@ -115,8 +115,8 @@ def test_one_that_stops_early_and_one_that_says_something_else_are_found(
         def say(self, text: str, *args: Any, **options: Any) -> Audio:
             return super().say(f"Something else, not {len(text)}.", *args, **options)
 
-    assert verifier.verify(Hasty(reference.parts)).facts()["duration by reference's"] == 0.5
-    deaf = verifier.verify(Deaf(reference.parts)).facts()
+    assert verifier.verify(Hasty(reference.components)).facts()["duration by reference's"] == 0.5
+    deaf = verifier.verify(Deaf(reference.components)).facts()
     assert deaf["tokens that agree"] < 0.5  # type: ignore[operator]
     assert deaf["first other token, median"] < 6  # type: ignore[operator]
 

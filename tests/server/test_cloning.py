@@ -407,7 +407,7 @@ def test_what_was_computed_from_a_voice_is_dropped_with_it(
     """Also if a request goes on with it when it is deleted; a real worker in this process."""
     decoder = quick_decoder(subject.folder)
     model = Nightingale.load(subject.folder, home=tmp_path, plan="live", decoder=decoder)
-    data = to_bytes(model.parts.voice, Card("fledgling", "en"))
+    data = to_bytes(model.components.voice, Card("fledgling", "en"))
     digest, address = hashlib.sha256(data).hexdigest(), str(tmp_path / "worker.sock")
     text = "The quick brown fox jumps over the lazy dog. " * 2
     ask = Ask({**subject.options}, [text], voice=digest)

@@ -129,7 +129,7 @@ def test_a_killed_worker_is_a_pause(run: Callable[..., None], solo: Solo) -> Non
 # Found first by the Python of every worker; the first one then sticks in its fourth step.
 STUCK = """
 import pathlib, time
-from nightingale.engine import Engine
+from nightingale.scheduler import Scheduler
 
 class Sticky:
     def __init__(self, speech):
@@ -151,7 +151,7 @@ def admit(self, speech, *given, **named):
         speech = Sticky(speech)
     return usual(self, speech, *given, **named)
 
-usual, Engine.admit = Engine.admit, admit
+usual, Scheduler.admit = Scheduler.admit, admit
 """
 
 

@@ -13,9 +13,9 @@ import pytest
 from numpy.typing import NDArray
 
 from nightingale.core import SAMPLES_PER_SECOND, Word
-from nightingale.pace import Prebuffer
+from nightingale.prebuffer import Prebuffer
 from nightingale.server.utterance import Ask, Outcome, Utterance
-from tests.test_pace import Chunks, gaps, schedule, start
+from tests.test_prebuffer import Chunks, gaps, schedule, start
 
 Samples = NDArray[np.float32]
 

@@ -19,12 +19,19 @@ def vocoder() -> Vocoder:
     return small_vocoder()
 
 
-def in_pieces(vocoder: Vocoder, mel: Tensor, sizes: list[int], n_held: int = EXACT) -> list[Tensor]:
+def in_pieces(
+    vocoder: Vocoder, mel: Tensor, sizes: list[int], n_lookahead: int = EXACT
+) -> list[Tensor]:
     state, pieces, at = VocoderState.start(vocoder, 3), [], 0
     for size in sizes:
         is_last = at + size >= mel.shape[1]
         piece, state = vocode_next(
-            vocoder, mel[:, at : at + size], state, 3, is_last=is_last, n_held=n_held
+            vocoder,
+            mel[:, at : at + size],
+            state,
+            3,
+            is_last=is_last,
+            n_lookahead=n_lookahead,
         )
         pieces.append(piece)
         at += size
@@ -46,15 +53,18 @@ def test_samples_come_as_soon_as_they_may(vocoder: Vocoder) -> None:
     mel = small_mel(n_frames=N_FRAMES)
     lengths = [len(piece) // 480 for piece in in_pieces(vocoder, mel, [24, 20, 66])]
     assert lengths == [24 - EXACT, 20, 66 + EXACT]
-    assert [len(p) // 480 for p in in_pieces(vocoder, mel, [24, 86], n_held=6)] == [18, 92]
+    assert [len(p) // 480 for p in in_pieces(vocoder, mel, [24, 86], n_lookahead=6)] == [
+        18,
+        92,
+    ]
 
 
 def test_the_less_is_held_back_the_more_it_differs(vocoder: Vocoder) -> None:
     mel = small_mel(n_frames=N_FRAMES)
     whole = vocoder.vocode(mel, 3)
     off = []
-    for n_held in (EXACT, 12, 6):
-        made = torch.cat(in_pieces(vocoder, mel, [30, 30, 50], n_held))
+    for n_lookahead in (EXACT, 12, 6):
+        made = torch.cat(in_pieces(vocoder, mel, [30, 30, 50], n_lookahead))
         assert len(made) == len(whole)
         off.append(float((made - whole).abs().max()))
     assert off[0] < SAME < off[1] < off[2]

@@ -90,17 +90,17 @@ def test_voices_of_loud_and_quiet_recordings_are_equally_loud(
     tmp_path: Path, n_voices: int, gains_db: tuple[int, ...]
 ) -> None:
     """Fledgling speaks with its own voice and with clones of recordings at several levels."""
-    engine = Nightingale.load("fledgling", home=tmp_path, watermark=False)
-    made: dict[str, Voice] = {"own": engine.parts.voice}
+    tts = Nightingale.load("fledgling", home=tmp_path, watermark=False)
+    made: dict[str, Voice] = {"own": tts.components.voice}
     rows = []
     for file in VOICES[:n_voices]:
         wave = read(file, 24_000)
         for gain_db in gains_db:
-            voice, report = engine.clone(wav_bytes(level.amplified(wave, gain_db)))
+            voice, report = tts.clone(wav_bytes(level.amplified(wave, gain_db)))
             assert report.level is not None
             made[f"{file.stem} {gain_db:+d} dB"] = voice
             rows.append((report.level.lufs, report.level.gain_db, report.output_gain_db))
-    said = {who: [spoken(engine, text, made[who]) for text in SENTENCES] for who in made}
+    said = {who: [spoken(tts, text, made[who]) for text in SENTENCES] for who in made}
     means = [float(np.mean(levels)) for levels in said.values()]
     before = [mean - made[who].gain_db for who, mean in zip(said, means, strict=True)]
     print(f"\n{'voice':24} recording   gain  output gain   LUFS of each sentence   mean")
@@ -112,8 +112,8 @@ def test_voices_of_loud_and_quiet_recordings_are_equally_loud(
     assert np.ptp(means) < MAX_SPREAD_DB
 
 
-def spoken(engine: Nightingale, text: str, voice: Voice) -> float:
-    return loudness(engine.say(text, voice, seed=1).samples, 24_000)
+def spoken(tts: Nightingale, text: str, voice: Voice) -> float:
+    return loudness(tts.say(text, voice, seed=1).samples, 24_000)
 
 
 def wav_bytes(wave: level.Wave) -> bytes:

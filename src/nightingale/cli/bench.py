@@ -56,29 +56,29 @@ def bench(  # noqa: PLR0913, PLR0917
     from nightingale.measure import history
     from nightingale.measure.against import against_upstream
     from nightingale.measure.bench_report import draw, table
-    from nightingale.measure.random_model import random_parts
+    from nightingale.measure.random_model import random_components
     from nightingale.pipeline import Nightingale
 
     if threads:
         torch.set_num_threads(threads)
     with working(console, "loading the model"):
         if random_weights:
-            engine = Nightingale(random_parts(random_weights, decoder, device, Plan.named(plan)))
+            tts = Nightingale(random_components(random_weights, decoder, device, Plan.named(plan)))
         else:
-            engine = Nightingale.load(
+            tts = Nightingale.load(
                 model, home=settings.home, device=device, decoder=decoder, plan=plan
             )
     subject = {
-        "model": engine.parts.model.name,
+        "model": tts.components.model.name,
         "weights": "random" if random_weights else "real",
-        "decoder": engine.parts.decoder,
+        "decoder": tts.components.decoder,
         "plan": plan,
-        "device": str(engine.parts.placement.device),
+        "device": str(tts.components.placement.device),
         "seconds": str(seconds),
     }
     with counting(console, "warming up", trials) as count:
         result = measure.bench(
-            engine,
+            tts,
             n_trials=trials,
             seconds=seconds,
             progress=lambda n_done: count(n_done, "trials"),
@@ -92,7 +92,7 @@ def bench(  # noqa: PLR0913, PLR0917
         draw(result, plot)
     shown = {name: value for name, value in facts.items() if name != "figures"}
     if against:
-        del engine  # theirs needs the memory
+        del tts  # theirs needs the memory
         with working(console, "measuring upstream"):
             shown["against_upstream"] = against_upstream(upstream_python, plan, trials)
     typer.echo(json.dumps({"subject": subject, **shown}))

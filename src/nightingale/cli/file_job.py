@@ -92,8 +92,8 @@ class _Job:
         )
 
     def _speak(self, asked: dict[str, str]) -> None:
-        engine, voice = self.request.load(self.console)
-        asked |= identity(engine)
+        tts, voice = self.request.load(self.console)
+        asked |= identity(tts)
         if self.journal is None:
             self.journal = Journal.create(place(self.output), asked)
         _check(self.journal, asked)
@@ -103,7 +103,7 @@ class _Job:
         started = time.perf_counter()
         with self.request.speaking(self.text, self.console) as progress:
             speech, chunks = resume_stream(
-                engine, voice, self.request.options, self.journal.kept, progress
+                tts, voice, self.request.options, self.journal.kept, progress
             )
             speak_into(self.journal, speech, chunks)
         self.unspoken = speech.unspoken
@@ -174,7 +174,7 @@ def fingerprint(request: Request, text: Text) -> dict[str, str]:
     }
 
 
-def identity(engine: Nightingale) -> dict[str, str]:
+def identity(tts: Nightingale) -> dict[str, str]:
     """The rest, which only a loaded model knows: its weights, and what computes with them.
 
     Size and time of change stand for a file's content, as in git's index.
@@ -182,13 +182,13 @@ def identity(engine: Nightingale) -> dict[str, str]:
     import torch
 
     weights = hashlib.sha256()
-    for role, file in sorted(engine.parts.files.items()):
+    for role, file in sorted(tts.components.files.items()):
         seen = file.stat()
         weights.update(f"{role} {file.name} {seen.st_size} {seen.st_mtime_ns}\n".encode())
     return {
         "weights": weights.hexdigest(),
         "torch": torch.__version__,
-        "device": str(engine.parts.placement.device),
+        "device": str(tts.components.placement.device),
     }
 
 

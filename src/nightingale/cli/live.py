@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from nightingale.cli.preflight import Target
-    from nightingale.pace import Paced
+    from nightingale.prebuffer import Prebuffered
 
 
 class Sink(Protocol):
@@ -61,7 +61,7 @@ class _StandardOutput:
 class Meter:
     """What a listener notices: when the first sound is heard, and how much there is ahead."""
 
-    def __init__(self, paced: Paced) -> None:
+    def __init__(self, paced: Prebuffered) -> None:
         self.paced = paced
         self.started = time.perf_counter()
         self.given_s = 0.0

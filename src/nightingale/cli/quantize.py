@@ -25,7 +25,7 @@ def quantize(
         raise OptionError(f"plan {plan} packs nothing; choose balanced or fast")
     console = stderr()
 
-    from nightingale.assembly import pack_t3
+    from nightingale.loader import pack_t3
 
     with working(console, "packing the weights"):
         file = pack_t3(model, settings.home, wanted)

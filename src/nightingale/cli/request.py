@@ -13,7 +13,7 @@ from nightingale.cli import player
 from nightingale.cli.progress import Spoken, speaking, working
 from nightingale.cli.terminal import stderr
 from nightingale.core import TOKENS_PER_SECOND, Options
-from nightingale.pace import expected_seconds
+from nightingale.prebuffer import expected_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nightingale.cli.preflight import Target
     from nightingale.core import Voice
     from nightingale.pipeline import Nightingale
-    from nightingale.speech import Speech
+    from nightingale.speech import SpeechStream
     from nightingale.weights.catalog import Model
 
 Text = str | Iterable[str]  # all of it, or pieces as they arrive
@@ -77,7 +77,7 @@ class Request:
 
             if self.threads:
                 torch.set_num_threads(self.threads)
-            engine = Nightingale.load(
+            tts = Nightingale.load(
                 self.model_name,
                 home=self.home,
                 device=self.device,
@@ -85,14 +85,14 @@ class Request:
                 watermark=self.watermark,
                 plan=self.plan,
             )
-            library, family = Library(self.home / "voices"), engine.parts.model.family
+            library, family = Library(self.home / "voices"), tts.components.model.family
             voice = library.load(self.voice, family)[0] if self.voice else None
-        if self.model_name is None and engine.parts.model.is_bundled and not self.is_quiet:
+        if self.model_name is None and tts.components.model.is_bundled and not self.is_quiet:
             console.print(
                 "Speaking with Fledgling, the small bundled model. "
                 "`nightingale pull multilingual` downloads the full-quality one."
             )
-        return engine, voice
+        return tts, voice
 
     @contextmanager
     def speaking(self, text: Text, console: Console) -> Iterator[SpeechProgress]:
@@ -103,18 +103,18 @@ class Request:
     def _speak_live(self, text: Text, console: Console) -> None:
         """To standard output or a player, while it is made."""
         from nightingale.cli import live
-        from nightingale.pace import Paced
+        from nightingale.prebuffer import Prebuffered
 
-        engine, voice = self.load(console)
+        tts, voice = self.load(console)
         if self.is_streamed:
-            speech = engine.stream(text, voice, **self.options)
+            speech = tts.stream(text, voice, **self.options)
             seconds = expected_seconds(text) if isinstance(text, str) else 0.0
-            meter = live.Meter(Paced(speech, seconds))
+            meter = live.Meter(Prebuffered(speech, seconds))
             with live.shown(meter, console, quiet=self.is_quiet):
                 live.deliver(meter.samples(), self.target, speech.cancel)
         else:
             with self.speaking(text, console) as progress:
-                speech = progress.follow(engine.stream, voice, self.options)
+                speech = progress.follow(tts.stream, voice, self.options)
                 live.deliver((chunk.samples for chunk in speech), self.target, speech.cancel)
         warn(speech.is_complete, speech.unspoken, console)
 
@@ -122,9 +122,9 @@ class Request:
         """To a file that nobody needs after an interruption."""
         from nightingale.audio.encode import write
 
-        engine, voice = self.load(console)
+        tts, voice = self.load(console)
         with self.speaking(text, console) as progress:
-            speech = progress.follow(engine.stream, voice, self.options)
+            speech = progress.follow(tts.stream, voice, self.options)
             samples = (chunk.samples for chunk in speech)
             write(file, samples, self.target.format, self.target.rate_hz)
         warn(speech.is_complete, speech.unspoken, console)
@@ -135,7 +135,7 @@ class SpeechProgress:
 
     def __init__(self, text: Text, report: Spoken) -> None:
         self._text, self._report = text, report
-        self._speech: Speech | None = None
+        self._speech: SpeechStream | None = None
 
     @property
     def is_known(self) -> bool:
@@ -143,8 +143,8 @@ class SpeechProgress:
         return isinstance(self._text, str)
 
     def follow(
-        self, stream: Callable[..., Speech], voice: Voice | None, options: dict[str, Any]
-    ) -> Speech:
+        self, stream: Callable[..., SpeechStream], voice: Voice | None, options: dict[str, Any]
+    ) -> SpeechStream:
         """Start to speak."""
         self._speech = stream(self._text, voice, progress=self, **options)
         return self._speech

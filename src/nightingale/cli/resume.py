@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from nightingale.cli.request import SpeechProgress
     from nightingale.core import Voice
     from nightingale.pipeline import Nightingale
-    from nightingale.speech import Speech
+    from nightingale.speech import SpeechStream
 
 
 def resume_stream(
-    engine: Nightingale,
+    tts: Nightingale,
     voice: Voice | None,
     options: dict[str, Any],
     kept: Kept,
     progress: SpeechProgress,
-) -> tuple[Speech, Iterator[NDArray[np.float32]]]:
+) -> tuple[SpeechStream, Iterator[NDArray[np.float32]]]:
     """The speech, and those of its samples that are not kept yet.
 
     A known text goes on behind its last whole part. One that arrives on standard input may be
@@ -38,15 +38,15 @@ def resume_stream(
     """
     if kept.checkpoint is not None and progress.is_known:
         behind = Checkpoint.from_json(kept.checkpoint)
-        speech = progress.follow(partial(engine.stream, resume=behind), voice, options)
+        speech = progress.follow(partial(tts.stream, resume=behind), voice, options)
         return speech, (chunk.samples for chunk in speech)
-    speech = progress.follow(engine.stream, voice, options)
+    speech = progress.follow(tts.stream, voice, options)
     return speech, _behind((chunk.samples for chunk in speech), kept)
 
 
 def speak_into(
     journal: Journal,
-    speech: Speech,
+    speech: SpeechStream,
     chunks: Iterator[NDArray[np.float32]],
 ) -> None:
     """Keep every chunk as soon as it is made, and mark where parts of the text end."""
@@ -57,7 +57,7 @@ def speak_into(
     journal.end(is_complete=speech.is_complete)
 
 
-def _mark_parts(journal: Journal, speech: Speech) -> None:
+def _mark_parts(journal: Journal, speech: SpeechStream) -> None:
     at = speech.checkpoint
     is_new = at is not None and at.n_parts > journal.kept.n_parts
     if at is not None and is_new and at.joined.n_samples == journal.kept.n_samples:

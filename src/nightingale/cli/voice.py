@@ -65,11 +65,11 @@ def add(  # noqa: PLR0913, PLR0917
         return
     from nightingale.pipeline import Nightingale
 
-    engine = Nightingale.load(model, home=settings.home, device=device, watermark=False)
-    voice, report = engine.clone(recording, force=force, keep_loudness=keep_loudness)
+    tts = Nightingale.load(model, home=settings.home, device=device, watermark=False)
+    voice, report = tts.clone(recording, force=force, keep_loudness=keep_loudness)
     source = hashlib.sha256(recording.read_bytes()).hexdigest()
     gain_db = report.level.gain_db if report.level else 0.0
-    library.save(name, voice, Card(engine.parts.model.family, language, source, consent, gain_db))
+    library.save(name, voice, Card(tts.components.model.family, language, source, consent, gain_db))
     for warning in report.warnings:
         console.print(f"warning: {warning}", style="yellow")
     console.print(f'Voice "{name}" saved: {report.summary}.')

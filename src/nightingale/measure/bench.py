@@ -33,7 +33,7 @@ from nightingale.core import (
 from nightingale.measure import limits
 from nightingale.measure.flops import flow_flops, vocoder_flops
 from nightingale.pipeline import Nightingale
-from nightingale.stream import cut
+from nightingale.windowing import token_windows
 
 TEXT = "The quick brown fox jumps over the lazy dog, and then the two of them share a meal."
 BUFFER_MS = 200  # that a listener waits for before playing
@@ -114,7 +114,7 @@ class Result:
 
 
 def bench(
-    engine: Nightingale,
+    tts: Nightingale,
     text: str = TEXT,
     voice: Voice | None = None,
     *,
@@ -124,21 +124,21 @@ def bench(
 ) -> Result:
     """Speak a text again and again, for at most so many seconds of speech."""
     n_tokens = round(seconds * TOKENS_PER_SECOND)
-    warm = speak(engine, text, voice, n_tokens)
-    work = Work.of(engine, warm.n_tokens, voice or engine.parts.voice)
+    warm = speak(tts, text, voice, n_tokens)
+    work = Work.of(tts, warm.n_tokens, voice or tts.components.voice)
     trials, bounds = [], []
     for done in range(n_trials):
-        trials.append(speak(engine, text, voice, n_tokens))
+        trials.append(speak(tts, text, voice, n_tokens))
         bounds.append(work.limits_ms())
         progress(done + 1)
     best = {name: min(bound[name] for bound in bounds) for name in bounds[0]}
     return Result(tuple(trials), best, best["t3"] / warm.n_tokens, peak_mb())
 
 
-def speak(engine: Nightingale, text: str, voice: Voice | None, n_tokens: int) -> Trial:
+def speak(tts: Nightingale, text: str, voice: Voice | None, n_tokens: int) -> Trial:
     """One utterance with the clock running."""
     ticks = [time.perf_counter()]
-    speech = engine.stream(
+    speech = tts.stream(
         text,
         voice,
         max_tokens=n_tokens,
@@ -201,20 +201,24 @@ class Work:
     device: torch.device
 
     @classmethod
-    def of(cls, engine: Nightingale, n_tokens: int, voice: Voice) -> Work:
-        parts = engine.parts
-        windows = [len(window.tokens) for window in cut(range(n_tokens), parts.plan.grid) if window]
+    def of(cls, tts: Nightingale, n_tokens: int, voice: Voice) -> Work:
+        components = tts.components
+        windows = [
+            len(window.tokens)
+            for window in token_windows(range(n_tokens), components.plan.window_sizes)
+            if window
+        ]
         return cls(
             n_tokens,
             windows[0],
             len(windows),
-            n_bytes([parts.t3.tfmr, parts.t3.speech_head]),
-            n_bytes([parts.flow.encoder, parts.vocoder])
-            + parts.flow.config.schedule.n_steps * n_bytes([parts.flow.estimator]),
-            flow_flops(parts.flow.config, n_tokens, len(voice.flow.tokens)),
-            vocoder_flops(parts.vocoder.config, FRAMES_PER_TOKEN * n_tokens),
-            (parts.flow.estimator.dtype, parts.vocoder.dtype),
-            parts.placement.device,
+            n_bytes([components.t3.tfmr, components.t3.speech_head]),
+            n_bytes([components.flow.encoder, components.vocoder])
+            + components.flow.config.schedule.n_steps * n_bytes([components.flow.estimator]),
+            flow_flops(components.flow.config, n_tokens, len(voice.flow.tokens)),
+            vocoder_flops(components.vocoder.config, FRAMES_PER_TOKEN * n_tokens),
+            (components.flow.estimator.dtype, components.vocoder.dtype),
+            components.placement.device,
         )
 
     def limits_ms(self) -> dict[str, float]:

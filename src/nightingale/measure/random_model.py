@@ -10,15 +10,6 @@ from collections.abc import Collection
 import torch
 from torch import Tensor, nn
 
-from nightingale.assembly import (
-    REFERENCE,
-    Parts,
-    check_plan,
-    hasten_flow,
-    hasten_vocoder,
-    pack,
-    pick_decoder,
-)
 from nightingale.audio.watermark import Watermarker
 from nightingale.core import (
     FRAMES_PER_TOKEN,
@@ -31,6 +22,15 @@ from nightingale.core import (
 )
 from nightingale.device import choose
 from nightingale.flow import model as flow
+from nightingale.loader import (
+    REFERENCE,
+    Components,
+    accelerate_flow,
+    accelerate_vocoder,
+    check_plan,
+    pack,
+    pick_decoder,
+)
 from nightingale.nn.blank import blank
 from nightingale.t3 import model as t3
 from nightingale.t3.conditioning import SPEAKER_DIM
@@ -61,9 +61,9 @@ class LetterTokenizer:
         return Readable(text, [])
 
 
-def random_parts(
+def random_components(
     name: str, decoder: str | None = None, device: str = "auto", plan: Plan = REFERENCE
-) -> Parts:
+) -> Components:
     """Everything that speaking needs, as large as life, without a file."""
     model = catalog.find(name)
     chosen = pick_decoder(decoder, model)
@@ -79,7 +79,7 @@ def random_parts(
     talker.speech_head.weight[N_SPEECH_CODES:] *= BORING
     if plan.t3 != "fp32":
         talker = pack(talker, plan)
-    return Parts(
+    return Components(
         model=model,
         files={},
         placement=placement,
@@ -87,8 +87,8 @@ def random_parts(
         plan=plan,
         tokenizer=LetterTokenizer(config.n_text, 1 if config.is_llama else GPT2_LETTERS),
         t3=talker,
-        flow=hasten_flow(decoding, placement, plan),
-        vocoder=hasten_vocoder(sound, placement, plan),
+        flow=accelerate_flow(decoding, placement, plan),
+        vocoder=accelerate_vocoder(sound, placement, plan),
         voice=random_voice(config.max_prompt, VOICE_SECONDS),
         watermarker=Watermarker(),
     )

@@ -105,13 +105,13 @@ class Verifier:
         own = [Clip(audio.samples, "", "own") for audio in self._said]
         self._voices = judge.enroll(own[: max(1, len(own) // 4)]) if judge else {}
 
-    def verify(self, engine: Nightingale) -> Verdict:
-        """Compare an engine: a plan, another precision, or a planted fault."""
-        verdict = Verdict(engine.parts.plan.name, weights_mb=weights_mb(engine))
+    def verify(self, tts: Nightingale) -> Verdict:
+        """Compare an tts: a plan, another precision, or a planted fault."""
+        verdict = Verdict(tts.components.plan.name, weights_mb=weights_mb(tts))
         clips = []
         for seed, text in enumerate(self._texts):
-            said = self._said[seed] if engine is self._reference else self._say(engine, seed)
-            verdict.sentences.append(self._compare(engine, seed, said))
+            said = self._said[seed] if tts is self._reference else self._say(tts, seed)
+            verdict.sentences.append(self._compare(tts, seed, said))
             verdict.rtf.append(said.timings.total_ms / 1e3 / said.seconds)
             clips.append(Clip(said.samples, text, "own"))
             self._progress(verdict.plan, seed + 1)
@@ -131,23 +131,23 @@ class Verifier:
             self._progress(f"seed {luck}", len(clips))
         return reports
 
-    def _say(self, engine: Nightingale, number: int, luck: int = 0) -> Audio:
+    def _say(self, tts: Nightingale, number: int, luck: int = 0) -> Audio:
         seed = number + luck * len(self._texts)
-        return engine.say(self._texts[number], seed=seed, max_tokens=self._max_tokens)
+        return tts.say(self._texts[number], seed=seed, max_tokens=self._max_tokens)
 
-    def _compare(self, engine: Nightingale, seed: int, said: Audio) -> Sentence:
+    def _compare(self, tts: Nightingale, seed: int, said: Audio) -> Sentence:
         wanted, text = self._said[seed], self._texts[seed]
-        prompt = engine.parts.voice.flow
+        prompt = tts.components.voice.flow
         if seed not in self._stages:
             mel = self._reference.render(wanted.tokens, prompt, seed)
             logits = led_logits(self._reference, text, wanted.tokens)
             self._stages[seed] = Stages(logits, mel, vocoded(self._reference, mel, seed))
         stages = ours = self._stages[seed]
-        if engine is not self._reference:
+        if tts is not self._reference:
             ours = Stages(
-                led_logits(engine, text, wanted.tokens),
-                engine.render(wanted.tokens, prompt, seed),
-                vocoded(engine, stages.mel, seed),
+                led_logits(tts, text, wanted.tokens),
+                tts.render(wanted.tokens, prompt, seed),
+                vocoded(tts, stages.mel, seed),
             )
         exact, near = stages.logits, ours.logits
         pairs = zip(said.tokens, wanted.tokens, strict=False)
@@ -164,13 +164,13 @@ class Verifier:
 
 
 @torch.inference_mode()
-def led_logits(engine: Nightingale, text: str, tokens: Sequence[int]) -> Tensor:
+def led_logits(tts: Nightingale, text: str, tokens: Sequence[int]) -> Tensor:
     """(N, V): what T3 expects at every place of an utterance that somebody else chose."""
-    parts = engine.parts
-    options = Options.of(parts.model.family)
-    ids = parts.tokenizer.encode(text, options.language)
-    prefix = parts.t3.prefix(parts.voice.t3, options.exaggeration)
-    utterance = Utterance(parts.t3, ids, prefix, options, None)
+    components = tts.components
+    options = Options.of(components.model.family)
+    ids = components.tokenizer.encode(text, options.language)
+    prefix = components.t3.prefix(components.voice.t3, options.exaggeration)
+    utterance = Utterance(components.t3, ids, prefix, options, None)
     logits = [utterance.first()]
     for index, token in enumerate(tokens[:-1]):
         logits.append(utterance.next(torch.tensor(token), index))
@@ -183,9 +183,9 @@ def divergence(exact: Tensor, near: Tensor) -> float:
     return float((log_exact.exp() * (log_exact - log_near)).sum(-1).mean())
 
 
-def vocoded(engine: Nightingale, mel: Tensor, seed: int) -> NDArray[np.float32]:
+def vocoded(tts: Nightingale, mel: Tensor, seed: int) -> NDArray[np.float32]:
     """The sound of a given mel."""
-    samples: NDArray[np.float32] = engine.parts.vocoder.vocode(mel, seed).numpy()
+    samples: NDArray[np.float32] = tts.components.vocoder.vocode(mel, seed).numpy()
     return samples
 
 
@@ -203,9 +203,9 @@ def _log_spectrum_db(samples: Tensor) -> Tensor:
     return 20 * spectrum.clamp(min=1e-7).log10()
 
 
-def weights_mb(engine: Nightingale) -> float:
+def weights_mb(tts: Nightingale) -> float:
     """What speaking keeps in memory, without what requests add."""
-    parts = (engine.parts.t3, engine.parts.flow, engine.parts.vocoder)
+    parts = (tts.components.t3, tts.components.flow, tts.components.vocoder)
     return sum(t.nbytes for part in parts for t in part.state_dict().values()) / 1e6
 
 

@@ -58,7 +58,7 @@ class Studio:
             return failure(error), b""
         source = hashlib.sha256(recording).hexdigest()
         gain_db = report.level.gain_db if report.level else 0.0
-        family = self.model.parts.model.family
+        family = self.model.components.model.family
         card = Card(family, message["language"], source, message["consent"], gain_db)
         found = {"summary": report.summary, "warnings": list(report.warnings)}
         return {"kind": "cloned", **found}, to_bytes(voice, card)
@@ -100,17 +100,19 @@ def load(given: argparse.Namespace) -> Studio:
     """The same files as the worker's; the CPU limit follows the speed of this model here."""
     import torch  # noqa: PLC0415
 
-    from nightingale.assembly import load_encoders  # noqa: PLC0415
     from nightingale.device import HOST  # noqa: PLC0415
+    from nightingale.loader import load_encoders  # noqa: PLC0415
     from nightingale.pipeline import Nightingale  # noqa: PLC0415
 
     torch.set_num_threads(1)  # concurrent streams keep the other cores
     model = Nightingale.load(given.model, home=given.home, device=given.device, watermark=False)
-    encoders = load_encoders(model.parts)
+    encoders = load_encoders(model.components)
     begun = time.process_time()
     model.own_loudness()
     sample_s = time.process_time() - begun
-    if model.parts.placement.device == HOST:  # drivers of other devices map far more than they use
+    if (
+        model.components.placement.device == HOST
+    ):  # drivers of other devices map far more than they use
         limit_memory(given.max_memory)
     return Studio(model, encoders, given.max_cpu + _SAMPLES * sample_s)
 
@@ -124,7 +126,7 @@ def serve(front: socket.socket, given: argparse.Namespace) -> None:
     except NightingaleError as error:
         front.sendall(wire.pack(failure(error)))
         return
-    model = studio.model.parts.model
+    model = studio.model.components.model
     hello = {"kind": "hello", "model": model.name, "cpu_s": studio.cpu_s, "pid": os.getpid()}
     front.sendall(wire.pack(hello))
     while True:

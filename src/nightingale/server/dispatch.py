@@ -20,7 +20,7 @@ import numpy as np
 from nightingale import errors
 from nightingale.core import PLANS, SAMPLES_PER_SECOND, Plan, Word
 from nightingale.errors import NightingaleError, WorkerError
-from nightingale.pace import Prebuffer, RecentFactor, window_seconds
+from nightingale.prebuffer import Prebuffer, RecentFactor, window_seconds
 from nightingale.server.admission import Admission, AdmissionLimits
 from nightingale.server.link import WorkerLink
 from nightingale.server.supervisor import Supervisor
@@ -285,7 +285,9 @@ class Dispatcher:
     def _take_audio(self, utterance: Utterance, samples: Samples, message: Message) -> None:
         if not utterance.n_received:
             plan = PLANS.get(self.hello.get("plan", ""), Plan())
-            utterance.prebuffer = Prebuffer(self.real_time_factor, window_seconds(plan.grid))
+            utterance.prebuffer = Prebuffer(
+                self.real_time_factor, window_seconds(plan.window_sizes)
+            )
             utterance.is_single = bool(self.hello.get("knows_sentences"))
         measured = utterance.hear(samples, message.get("idle_s", 0.0))
         busy_s = message.get("busy_s", self._worker_busy_s)

@@ -29,20 +29,20 @@ def take(model: Nightingale, canary: Iterable[AudioChunk], home: Path) -> Finger
 
     from nightingale.nn import tiles  # noqa: PLC0415
 
-    parts = model.parts
-    files = sorted(set(parts.files.values()))
+    components = model.components
+    files = sorted(set(components.files.values()))
     samples = hashlib.sha256()
     for chunk in canary:
         samples.update(chunk.samples.astype("<f4", copy=False).tobytes())
     return {
         "protocol": PROTOCOL,
         "build": __version__,
-        "model": parts.model.name,
+        "model": components.model.name,
         "weights": {file.name: digest_of(file, home) for file in files},
-        "plan": parts.plan.name,
-        "decoder": parts.decoder,
-        "watermark": parts.watermarker is not None,
-        "device": f"{parts.placement.device} {parts.placement.dtype}",
+        "plan": components.plan.name,
+        "decoder": components.decoder,
+        "watermark": components.watermarker is not None,
+        "device": f"{components.placement.device} {components.placement.dtype}",
         "instructions": torch.backends.cpu.get_cpu_capability() + "+tiles" * tiles.are_here(),
         "torch": torch.__version__,
         "canary": samples.hexdigest(),

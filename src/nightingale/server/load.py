@@ -3,7 +3,7 @@
 Each stream needs its sound made before it is played. Until a time t from now, the streams together
 need what each of them plays until then and does not have yet; that must be made in less than t.
 (Scheduling theory calls this the processor demand criterion, of earliest deadline first, which is
-how the worker's engine chooses its next step.) For long streams it says that the sum of their
+how the worker's scheduler chooses its next step.) For long streams it says that the sum of their
 real-time factors stays below a bound; and a short text fits beside a stream that is well ahead.
 Knows nothing of clocks and requests.
 """

@@ -1,7 +1,7 @@
-"""One request in the worker: what the engine computes for it, sent to its front as it comes.
+"""One request in the worker: what the scheduler computes for it, sent to its front as it comes.
 
 Audio, words when their ends are known, and behind each part of the text a checkpoint, from which
-another worker can go on. Called in the engine's thread.
+another worker can go on. Called in the scheduler's thread.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from nightingale.server.wire import Message
 
 if TYPE_CHECKING:
     from nightingale.core import AudioChunk, Word
-    from nightingale.engine import Engine
+    from nightingale.scheduler import Scheduler
     from nightingale.server.step_record import StepRecord
-    from nightingale.speech import Speech
+    from nightingale.speech import SpeechStream
     from nightingale.text.inlet import Inlet
 
 
 class Here(Protocol):
     """The worker, as far as it is needed here."""
 
-    engine: Engine
+    scheduler: Scheduler
     record: StepRecord
     stepping: int | None
 
@@ -44,7 +44,7 @@ class RequestOutput:
     """The way from one request's steps to its front."""
 
     def __init__(
-        self, sender: Sender, number: int, speech: Speech, inlet: Inlet | None, begun: Message
+        self, sender: Sender, number: int, speech: SpeechStream, inlet: Inlet | None, begun: Message
     ) -> None:
         """`begun`: the checkpoint message that it goes on from, or nothing."""
         self._sender, self._number, self._speech = sender, number, speech
@@ -89,7 +89,7 @@ class RequestOutput:
     def hear(self, chunk: AudioChunk) -> None:
         samples = chunk.samples.astype("<f4", copy=False).tobytes()
         idle_s, self._idle_s = self._idle_s, 0.0
-        busy_s = self._sender.worker.engine.busy_s
+        busy_s = self._sender.worker.scheduler.busy_s
         message: Message = {"kind": "audio", "id": self._number}
         message |= {"idle_s": idle_s, "busy_s": busy_s}
         if len(self._speech.unspoken) > self._n_unspoken:

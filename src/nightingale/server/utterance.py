@@ -20,7 +20,7 @@ from nightingale.errors import (
     ResumeMismatchError,
     WorkerError,
 )
-from nightingale.pace import Prebuffer, part_seconds
+from nightingale.prebuffer import Prebuffer, part_seconds
 from nightingale.server.fingerprint import Fingerprint, difference
 from nightingale.server.step_record import Step
 from nightingale.server.wire import Message

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nightingale.core import Voice
-from nightingale.engine import Engine, Request
 from nightingale.errors import NightingaleError, WorkerError
+from nightingale.scheduler import Request, Scheduler
 from nightingale.server import wire
 from nightingale.server.fingerprint import Fingerprint
 from nightingale.server.fingerprint import take as take_fingerprint
@@ -45,13 +45,13 @@ _N_IDLE = 5  # looks in a row, 20 ms apart, that find nothing to do, before it e
 
 
 class Worker:
-    """One model, one engine, and the voices that were used last."""
+    """One model, one scheduler, and the voices that were used last."""
 
     def __init__(
         self, model: Nightingale, max_requests: int, record: StepRecord, fingerprint: Fingerprint
     ) -> None:
         self.model, self.record, self._fingerprint = model, record, fingerprint
-        self.engine = Engine(max_requests)
+        self.scheduler = Scheduler(max_requests)
         self.stepping: int | None = None  # the request whose step is being computed
         self._numbers = count(1)  # of connections
         self._voices: OrderedDict[str, Voice] = OrderedDict()
@@ -73,7 +73,7 @@ class Worker:
     def voice(self, digest: str | None) -> Voice | None:
         """One that is known here: the model's own, or by the hash of its file."""
         if digest is None:
-            return self.model.parts.voice
+            return self.model.components.voice
         if digest in self._voices:
             self._voices.move_to_end(digest)
         return self._voices.get(digest)
@@ -82,7 +82,7 @@ class Worker:
         from nightingale.voice.library import check_family, from_bytes  # noqa: PLC0415
 
         voice, card = from_bytes(data, "this voice")
-        check_family("this voice", card, self.model.parts.model.family)
+        check_family("this voice", card, self.model.components.model.family)
         self._voices[hashlib.sha256(data).hexdigest()] = voice
         while len(self._voices) > _MAX_VOICES:
             self._voices.popitem(last=False)
@@ -92,16 +92,16 @@ class Worker:
         return self._voices.pop(digest, None)
 
     def _hello(self) -> Message:
-        parts = self.model.parts
+        components = self.model.components
         return {
             "kind": "hello",
-            "model": parts.model.name,
-            "family": parts.model.family,
-            "languages": list(parts.model.languages),
-            "plan": parts.plan.name,
+            "model": components.model.name,
+            "family": components.model.family,
+            "languages": list(components.model.languages),
+            "plan": components.plan.name,
             "knows_sentences": self.model.knows_sentences,
-            "decoder": parts.decoder,
-            "is_marked": parts.watermarker is not None,
+            "decoder": components.decoder,
+            "is_marked": components.watermarker is not None,
             "pid": os.getpid(),
             "fingerprint": dict(self._fingerprint),
         }
@@ -123,7 +123,7 @@ class Connection:
 
     def close(self) -> None:
         for request, _ in list(self._open.values()):
-            self.worker.engine.cancel(request)
+            self.worker.scheduler.cancel(request)
         self._open.clear()
 
     async def take(self, message: Message, payload: bytes) -> None:
@@ -153,7 +153,7 @@ class Connection:
         speech = self.worker.model.stream(text, voice, resume=behind, **message["options"])
         output = RequestOutput(self, number, speech, inlet, begun)
         self._drop(number)
-        request = self.worker.engine.admit(
+        request = self.worker.scheduler.admit(
             speech,
             output.hear,
             output.end,
@@ -170,7 +170,7 @@ class Connection:
         if number in self._open:
             request, output = self._open.pop(number)
             output.is_dropped = True
-            self.worker.engine.cancel(request)
+            self.worker.scheduler.cancel(request)
 
     def _on_text(self, message: Message, _payload: bytes) -> None:
         if message["id"] not in self._open:
@@ -180,25 +180,25 @@ class Connection:
             inlet.put(str(message["text"]))
             if message["is_last"]:
                 inlet.end()
-            self.worker.engine.wake()
+            self.worker.scheduler.wake()
 
     def _on_allow(self, message: Message, _payload: bytes) -> None:
         if message["id"] in self._open:
             request, _ = self._open[message["id"]]
-            self.worker.engine.allow(request, int(message["n_samples"]))
+            self.worker.scheduler.allow(request, int(message["n_samples"]))
 
     def _on_cancel(self, message: Message, _payload: bytes) -> None:
         if message["id"] in self._open:
             request, _ = self._open[message["id"]]
-            self.worker.engine.cancel(request)
+            self.worker.scheduler.cancel(request)
 
     def _on_voice(self, _message: Message, payload: bytes) -> None:
         self.worker.keep_voice(payload)
 
     def _on_ping(self, _message: Message, _payload: bytes) -> None:
-        engine = self.worker.engine
-        step = {"step_s": engine.step_s, "stepping": self.worker.stepping}
-        told = {"n_requests": len(engine), "n_bytes": memory_bytes(), **step}
+        scheduler = self.worker.scheduler
+        step = {"step_s": scheduler.step_s, "stepping": self.worker.stepping}
+        told = {"n_requests": len(scheduler), "n_bytes": memory_bytes(), **step}
         self.send({"kind": "pong", **told})
 
     def _on_forget(self, message: Message, _payload: bytes) -> None:
@@ -220,7 +220,7 @@ class Connection:
         self._deleted = [kept for kept in self._deleted if kept[1]]
 
     def post(self, output: RequestOutput, message: Message, payload: bytes = b"") -> None:
-        """From the engine's thread."""
+        """From the scheduler's thread."""
         with suppress(RuntimeError):  # the loop was closed: this process is about to end
             self._loop.call_soon_threadsafe(self._post, output, message, payload)
 
@@ -256,7 +256,7 @@ async def serve(
     server.close()
     n_idle = 0
     while n_idle < _N_IDLE:  # who waited in the front may be handed over when another one ends
-        n_idle = 0 if len(worker.engine) else n_idle + 1
+        n_idle = 0 if len(worker.scheduler) else n_idle + 1
         await asyncio.sleep(0.02)
     os._exit(0)  # nothing is left to be said, and threads that wait for nobody need no farewell
 

@@ -44,16 +44,18 @@ def vocode_next(
     seed: int,
     *,
     is_last: bool,
-    n_held: int = EXACT,
+    n_lookahead: int = EXACT,
 ) -> tuple[Tensor, VocoderState]:
     """(80, M) new frames -> samples of all frames that may be heard now, and the state behind."""
     frames = torch.cat((state.mel.to(mel), mel), dim=1)
     n_frames = state.first + frames.shape[1]
-    held_pitch = min(F0_CONTEXT, n_held)
+    held_pitch = min(F0_CONTEXT, n_lookahead)
     n_pitched = n_frames if is_last else max(state.pitch.frame, n_frames - held_pitch)
     made, pitch = _hum(vocoder, frames, state, seed, n_pitched)
     source = torch.cat((state.source.to(made), made))
-    n_ready = n_frames if is_last else max(state.n_done, n_pitched - max(0, n_held - held_pitch))
+    n_ready = (
+        n_frames if is_last else max(state.n_done, n_pitched - max(0, n_lookahead - held_pitch))
+    )
     if n_ready == state.n_done:
         return mel.new_empty(0), VocoderState(frames, source, pitch, state.first, state.n_done)
     heard = frames[:, : n_pitched - state.first]

@@ -1,4 +1,4 @@
-"""When to cut: speech tokens are rendered window after window, on a grid that the request fixes.
+"""Windows of speech tokens, which are rendered one after the other; the plan fixes their sizes.
 
 The first windows are short, so that sound comes soon; later ones are longer, which costs less. What
 a listener does with the sound has no influence on it. A state says where an utterance stands: it is
@@ -24,39 +24,41 @@ from nightingale.flow.window import Passage
 from nightingale.vocoder.live import VocoderState, vocode_next
 from nightingale.vocoder.model import Vocoder, fade_in
 
-N_AHEAD = 3  # tokens that the flow's encoder looks at behind a window
-N_KEPT = 2  # windows that a window sees, besides the voice's recording
+LOOKAHEAD_TOKENS = 3  # tokens that the flow's encoder looks at behind a window
+CONTEXT_WINDOWS = 2  # windows that a window sees, besides the voice's recording
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """The tokens of one window, and N_AHEAD that are only looked at, unless it is the last."""
+class TokenWindow:
+    """The tokens of one window, and the look-ahead behind them, unless it is the last."""
 
     tokens: list[int]
     is_last: bool
 
     @property
     def n_ahead(self) -> int:
-        return 0 if self.is_last else N_AHEAD
+        return 0 if self.is_last else LOOKAHEAD_TOKENS
 
 
-def cut(tokens: Iterable[int], grid: Sequence[int]) -> Iterator[Cut | None]:
+def token_windows(
+    tokens: Iterable[int], window_sizes: Sequence[int]
+) -> Iterator[TokenWindow | None]:
     """A window as soon as its tokens are there, and None for each token before that.
 
-    Without a grid, one window holds everything.
+    Without sizes, one window holds everything.
     """
     held: list[int] = []
-    sizes = chain(grid, repeat(grid[-1])) if grid else None
+    sizes = chain(window_sizes, repeat(window_sizes[-1])) if window_sizes else None
     size = next(sizes) if sizes else 0
     for token in tokens:
         held.append(token)
-        if sizes and len(held) == size + N_AHEAD:
-            yield Cut(held.copy(), is_last=False)
+        if sizes and len(held) == size + LOOKAHEAD_TOKENS:
+            yield TokenWindow(held.copy(), is_last=False)
             del held[:size]
             size = next(sizes)
         else:
             yield None
-    yield Cut(held, is_last=True)
+    yield TokenWindow(held, is_last=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,7 +78,7 @@ class WaveDecoder:
     flow: Flow
     vocoder: Vocoder
     watermarker: Watermarker | None
-    n_held: int  # mel frames that the vocoder holds back, to know what follows
+    n_lookahead: int  # mel frames that the vocoder holds back, to know what follows
     drops_last: bool  # the sound of the last token is an artefact
 
     def start(self, passage: Passage, seed: int) -> WaveState:
@@ -84,20 +86,25 @@ class WaveDecoder:
         return WaveState(passage, VocoderState.start(self.vocoder, seed), MarkState.start())
 
     def render(
-        self, state: WaveState, window: Cut, prompt: FlowPrompt, seed: int
+        self, state: WaveState, window: TokenWindow, prompt: FlowPrompt, seed: int
     ) -> tuple[Tensor, Passage]:
         """(80, M) and where that leads"""
         tokens = torch.tensor(window.tokens)
         return self.flow.render_window(
-            tokens, prompt, state.passage, seed, n_ahead=window.n_ahead, n_kept=N_KEPT
+            tokens, prompt, state.passage, seed, n_ahead=window.n_ahead, n_kept=CONTEXT_WINDOWS
         )
 
     def vocode(
-        self, state: WaveState, window: Cut, mel: Tensor, seed: int
+        self, state: WaveState, window: TokenWindow, mel: Tensor, seed: int
     ) -> tuple[Tensor, VocoderState]:
         """Samples that may be heard, faded in where the utterance begins."""
         samples, behind = vocode_next(
-            self.vocoder, mel, state.vocoder, seed, is_last=window.is_last, n_held=self.n_held
+            self.vocoder,
+            mel,
+            state.vocoder,
+            seed,
+            is_last=window.is_last,
+            n_lookahead=self.n_lookahead,
         )
         if window.is_last and self.drops_last:
             n_whole = state.n_samples + len(samples)
@@ -106,7 +113,7 @@ class WaveDecoder:
         return fade_in(samples, state.n_samples), behind
 
     def mark(
-        self, state: WaveState, window: Cut, samples: NDArray[np.float32]
+        self, state: WaveState, window: TokenWindow, samples: NDArray[np.float32]
     ) -> tuple[NDArray[np.float32], MarkState]:
         """Marked as synthetic, if so wanted."""
         if self.watermarker is None:

@@ -18,7 +18,7 @@ from nightingale.errors import BusyError
 
 
 class Steps(Protocol):
-    """An utterance under way, as `Speech` is."""
+    """An utterance under way, as `SpeechStream` is."""
 
     def step(self) -> AudioChunk | None:
         """Raises StopIteration at the end."""
@@ -26,9 +26,9 @@ class Steps(Protocol):
     def cancel(self) -> None: ...
 
 
-PATIENCE_S = 0.5  # who waits for the first sound is due after this; who listens, when all is heard
+FIRST_AUDIO_DEADLINE_S = 0.5  # after arrival; who listens already is due when all is heard
 
-Hear = Callable[[AudioChunk], None]  # called in the engine's thread: hand it on, do not wait
+Hear = Callable[[AudioChunk], None]  # called in the scheduler's thread: hand it on, do not wait
 End = Callable[[Exception | None], None]  # once, when nothing comes any more
 Around = Callable[[bool], None]  # before a step with True, behind it with False; same thread
 Ready = Callable[[], bool]  # False while a step would have nothing to do: no text has come yet
@@ -51,10 +51,10 @@ class Request:
     is_cancelled: bool = False
 
     @property
-    def starves_at(self) -> float:
+    def deadline(self) -> float:
         """When its listener has heard everything, or loses patience."""
         if self.first_at is None:
-            return self.asked_at + PATIENCE_S
+            return self.asked_at + FIRST_AUDIO_DEADLINE_S
         return self.first_at + (self.n_samples - self.n_skip) / SAMPLES_PER_SECOND
 
     @property
@@ -64,7 +64,7 @@ class Request:
         return self.is_cancelled or (has_room and self.is_ready())
 
 
-class Engine:
+class Scheduler:
     """Computes for all who were admitted, until it is closed."""
 
     def __init__(self, max_requests: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -74,7 +74,7 @@ class Engine:
         self._is_closed = False
         self._stepping_since: float | None = None
         self._stepped_s = 0.0
-        self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="scheduler", daemon=True)
         self._thread.start()
 
     def __len__(self) -> int:
@@ -111,7 +111,7 @@ class Engine:
         request.n_samples = n_before
         with self._changed:
             if self._is_closed:
-                raise BusyError("this engine is closing: ask another one")
+                raise BusyError("this scheduler is closing: ask another one")
             if sum(not request.is_cancelled for request in self._requests) >= self._max:
                 raise BusyError(f"{self._max} requests are being spoken already: try again soon")
             self._requests.append(request)
@@ -166,7 +166,7 @@ class Engine:
                     break
                 self._changed.wait()
             # Who was cancelled has one short step left, and then its memory is free.
-            return min(able, key=lambda it: (not it.is_cancelled, it.starves_at), default=None)
+            return min(able, key=lambda it: (not it.is_cancelled, it.deadline), default=None)
 
     def _give(self, request: Request, chunk: AudioChunk | None) -> None:
         if chunk is None or request.is_cancelled:

@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Components:
     """Everything that speaking needs; what cloning needs stays on disk until then."""
 
     model: Model
@@ -66,14 +66,14 @@ class Parts:
     watermarker: Watermarker | None
 
 
-def assemble(
+def load_components(
     name: str | Path | None,
     home: Path,
     device: str = "auto",
     decoder: str | None = None,
     watermark: bool = True,
     plan: Plan = REFERENCE,
-) -> Parts:
+) -> Components:
     """Load a pulled model by its name, a folder of released files, or the best that is here."""
     placement = choose(device)
     check_plan(plan, placement)
@@ -81,7 +81,7 @@ def assemble(
     chosen = pick_decoder(decoder, model)
     if chosen != _own_decoder(model):
         files = {**files, "s3gen": _other_decoder(chosen, model, files["s3gen"], name, home)}
-    return Parts(
+    return Components(
         model=model,
         files=files,
         placement=placement,
@@ -89,8 +89,8 @@ def assemble(
         tokenizer=_tokenizer(model, files),
         plan=plan,
         t3=_t3(model, files["t3"], placement, plan, home),
-        flow=hasten_flow(_flow(chosen, files["s3gen"], placement), placement, plan),
-        vocoder=hasten_vocoder(_vocoder(files["s3gen"], placement), placement, plan),
+        flow=accelerate_flow(_flow(chosen, files["s3gen"], placement), placement, plan),
+        vocoder=accelerate_vocoder(_vocoder(files["s3gen"], placement), placement, plan),
         voice=from_release(read_tensors(files["voice"])),
         watermarker=Watermarker() if watermark else None,
     )
@@ -105,9 +105,9 @@ def check_plan(plan: Plan, placement: Placement) -> None:
         )
 
 
-def load_encoders(parts: Parts) -> Encoders:
+def load_encoders(components: Components) -> Encoders:
     """The three networks that make a voice."""
-    file, place = parts.files["s3gen"], parts.placement
+    file, place = components.files["s3gen"], components.placement
     config = read_config(file)
     tokenizer = speech_tokenizer.SpeechTokenizer(
         _sized(speech_tokenizer.SpeechTokenizerConfig(), config.get("tokenizer"))
@@ -116,7 +116,7 @@ def load_encoders(parts: Parts) -> Encoders:
     speaker = xvector.XVector(_sized(xvector.XVectorConfig(), config.get("speaker_encoder")))
     load_into(speaker, file, prefix="speaker_encoder.", dead=xvector.DEAD_TENSORS)
     who = speaker_encoder.SpeakerEncoder()
-    load_into(who, parts.files["voice_encoder"], dead=speaker_encoder.DEAD_TENSORS)
+    load_into(who, components.files["voice_encoder"], dead=speaker_encoder.DEAD_TENSORS)
     return Encoders(_placed(tokenizer, place), _placed(who, place), _placed(speaker, place))
 
 
@@ -188,7 +188,7 @@ def pack_t3(name: str | Path | None, home: Path, plan: Plan) -> Path:
     recipe = {"t3": plan.t3, "config": {"t3": asdict(_t3_config(model, files["t3"]))}}
     module = pack(_plain_t3(model, files["t3"]), plan)
     target = packed.place(files["t3"], plan.t3, home)
-    packed.keep(_halved(module.state_dict()), files["t3"], recipe, target)
+    packed.keep(_to_fp16(module.state_dict()), files["t3"], recipe, target)
     return target
 
 
@@ -201,7 +201,7 @@ def _t3(model: Model, file: Path, placement: Placement, plan: Plan, home: Path) 
     with blank():
         module = frame(t3.T3(_t3_config(model, file)), _N_BITS[plan.t3])
     load_into(module, kept)
-    _widen(module, module.state_dict())
+    _upcast(module, module.state_dict())
     return module.eval().requires_grad_(False)
 
 
@@ -215,11 +215,11 @@ def _plain_t3(model: Model, file: Path) -> t3.T3:
 def pack(plain: t3.T3, plan: Plan) -> t3.T3:
     """The same T3 with its layers packed as the plan wants them, in memory."""
     module = quantize(plain, _N_BITS[plan.t3])
-    _widen(module, _halved(module.state_dict()))  # as if it had been kept and found again
+    _upcast(module, _to_fp16(module.state_dict()))  # as if it had been kept and found again
     return module.eval().requires_grad_(False)
 
 
-def _widen(module: t3.T3, tensors: dict[str, Tensor]) -> None:
+def _upcast(module: t3.T3, tensors: dict[str, Tensor]) -> None:
     """What was not packed is computed in 32 bits; scales are bfloat16 and stay so."""
     wide = {name: t.float() for name, t in tensors.items() if t.dtype == torch.float16}
     module.load_state_dict(wide, strict=False, assign=True)
@@ -229,7 +229,7 @@ def _t3_config(model: Model, file: Path) -> t3.T3Config:
     return _sized(t3.CONFIGS[model.family], read_config(file).get("t3"))
 
 
-def _halved(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _to_fp16(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """What was not packed takes 16 bits on disk; what was packed is bytes and bfloat16."""
     kept = (torch.uint8, torch.bfloat16)
     return {name: t if t.dtype in kept else t.half() for name, t in tensors.items()}
@@ -244,7 +244,7 @@ def _flow(decoder: Decoder, file: Path, placement: Placement) -> flow.Flow:
     return _placed(module, placement)
 
 
-def hasten_flow(module: flow.Flow, placement: Placement, plan: Plan) -> flow.Flow:
+def accelerate_flow(module: flow.Flow, placement: Placement, plan: Plan) -> flow.Flow:
     """The same flow as the plan wants it computed, where this processor can."""
     can = _has_tiles(placement) and module.config.estimator.d_head in tiles.D_HEADS
     if plan.flow == "bf16" and can:
@@ -253,7 +253,9 @@ def hasten_flow(module: flow.Flow, placement: Placement, plan: Plan) -> flow.Flo
     return module
 
 
-def hasten_vocoder(module: vocoder.Vocoder, placement: Placement, plan: Plan) -> vocoder.Vocoder:
+def accelerate_vocoder(
+    module: vocoder.Vocoder, placement: Placement, plan: Plan
+) -> vocoder.Vocoder:
     """Likewise."""
     return FastVocoder(module) if plan.vocoder == "bf16" and _has_tiles(placement) else module
 
@@ -280,17 +282,17 @@ def _placed(module: M, placement: Placement) -> M:
 
 def _sized(released: T, stored: dict[str, Any] | None) -> T:
     """The released config, or the one that a file's header tells, whole."""
-    return released if stored is None else _revived(type(released), stored)
+    return released if stored is None else _from_json(type(released), stored)
 
 
-def _revived(kind: Any, stored: Any) -> Any:
+def _from_json(kind: Any, stored: Any) -> Any:
     """A dataclass back from JSON, whose lists were tuples."""
     if is_dataclass(kind) and isinstance(kind, type):
         hints = get_type_hints(kind)
         known = {field.name for field in fields(kind)}
         if stored.keys() - known:
             raise OptionError(f"{kind.__name__} has no {sorted(stored.keys() - known)}")
-        return kind(**{name: _revived(hints[name], value) for name, value in stored.items()})
+        return kind(**{name: _from_json(hints[name], value) for name, value in stored.items()})
     if isinstance(stored, list):
-        return tuple(_revived(None, value) for value in stored)
+        return tuple(_from_json(None, value) for value in stored)
     return stored

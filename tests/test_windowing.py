@@ -19,13 +19,13 @@ from nightingale.core import PLANS, SAMPLES_PER_TOKEN, Plan
 from nightingale.errors import OptionError
 from nightingale.nn.noise import lineage
 from nightingale.pipeline import Nightingale
-from nightingale.speech import Checkpoint, Speech
-from nightingale.stream import N_AHEAD, Cut, cut
+from nightingale.speech import Checkpoint, SpeechStream
 from nightingale.t3.guard import Guard
+from nightingale.windowing import LOOKAHEAD_TOKENS, TokenWindow, token_windows
 from tests.tiny_release import make_release
 
 GRID = (4, 6, 10)
-LIVE = Plan("live", recording="remembered", grid=GRID, n_held=6)
+LIVE = Plan("live", prompt_cache=True, window_sizes=GRID, vocoder_lookahead=6)
 TEXT = "The billing issue is resolved."
 N_TOKENS = 36
 
@@ -45,11 +45,11 @@ def load(releases: Path, name: str, plan: Plan = LIVE, *, watermark: bool = True
 
 
 @pytest.fixture(scope="module")
-def engine(releases: Path) -> Nightingale:
+def tts(releases: Path) -> Nightingale:
     return load(releases, "multilingual-hi")
 
 
-def heard(speech: Speech) -> NDArray[np.float32]:
+def heard(speech: SpeechStream) -> NDArray[np.float32]:
     return np.concatenate([chunk.samples for chunk in speech])
 
 
@@ -58,7 +58,7 @@ def heard(speech: Speech) -> NDArray[np.float32]:
 
 @pytest.mark.parametrize("n_tokens", range(40))
 def test_every_token_is_in_one_window_and_three_are_looked_at(n_tokens: int) -> None:
-    steps = list(cut(range(n_tokens), GRID))
+    steps = list(token_windows(range(n_tokens), GRID))
     windows = [step for step in steps if step]
     assert len(steps) == n_tokens + 1
     rendered = [w.tokens[: len(w.tokens) - w.n_ahead] for w in windows]
@@ -67,7 +67,7 @@ def test_every_token_is_in_one_window_and_three_are_looked_at(n_tokens: int) -> 
     sizes = [len(window) for window in rendered[:-1]]
     assert sizes == [*GRID, *[GRID[-1]] * 9][: len(sizes)]
     if len(windows) > 1:
-        assert N_AHEAD <= len(rendered[-1]) < N_AHEAD + GRID[-1]
+        assert LOOKAHEAD_TOKENS <= len(rendered[-1]) < LOOKAHEAD_TOKENS + GRID[-1]
 
 
 def test_a_window_is_there_as_soon_as_its_tokens_are() -> None:
@@ -78,15 +78,17 @@ def test_a_window_is_there_as_soon_as_its_tokens_are() -> None:
             asked.append(token)
             yield token
 
-    windows = filter(None, cut(tokens(), GRID))
+    windows = filter(None, token_windows(tokens(), GRID))
     next(windows)
-    assert len(asked) == GRID[0] + N_AHEAD
+    assert len(asked) == GRID[0] + LOOKAHEAD_TOKENS
     next(windows)
-    assert len(asked) == GRID[0] + GRID[1] + N_AHEAD
+    assert len(asked) == GRID[0] + GRID[1] + LOOKAHEAD_TOKENS
 
 
 def test_without_a_grid_there_is_one_window() -> None:
-    assert list(cut(range(5), ())) == [None] * 5 + [Cut([0, 1, 2, 3, 4], is_last=True)]
+    assert list(token_windows(range(5), ())) == [None] * 5 + [
+        TokenWindow([0, 1, 2, 3, 4], is_last=True)
+    ]
 
 
 # ---- what is heard ----
@@ -94,9 +96,9 @@ def test_without_a_grid_there_is_one_window() -> None:
 
 @pytest.mark.parametrize(("name", "n_extra"), [("multilingual-hi", -1), ("nano", 3)])
 def test_saying_is_all_that_is_streamed(releases: Path, name: str, n_extra: int) -> None:
-    engine = load(releases, name)
-    audio = engine.say(TEXT, max_tokens=N_TOKENS, seed=3)
-    speech = engine.stream(TEXT, max_tokens=N_TOKENS, seed=3)
+    tts = load(releases, name)
+    audio = tts.say(TEXT, max_tokens=N_TOKENS, seed=3)
+    speech = tts.stream(TEXT, max_tokens=N_TOKENS, seed=3)
     chunks = [chunk.samples for chunk in speech]
     assert len(chunks) > 3
     assert np.array_equal(np.concatenate(chunks), audio.samples)
@@ -109,12 +111,12 @@ def test_saying_is_all_that_is_streamed(releases: Path, name: str, n_extra: int)
 
 
 def test_the_first_sound_needs_few_tokens_and_opens_once(releases: Path) -> None:
-    engine = load(releases, "multilingual-hi", watermark=False)
+    tts = load(releases, "multilingual-hi", watermark=False)
     made: list[int] = []
-    speech = engine.stream(TEXT, max_tokens=N_TOKENS, progress=made.append)
+    speech = tts.stream(TEXT, max_tokens=N_TOKENS, progress=made.append)
     first = next(speech)
     assert len(first.samples) > 0
-    assert made[-1] == GRID[0] + N_AHEAD
+    assert made[-1] == GRID[0] + LOOKAHEAD_TOKENS
     assert not first.samples[:480].any()  # the opening silence, once
     assert next(speech).samples[:480].any()
 
@@ -132,9 +134,9 @@ def test_windows_sound_like_the_whole(releases: Path) -> None:
 
 
 @pytest.mark.slow
-def test_streams_by_turns_are_as_alone(engine: Nightingale) -> None:
-    alone = [heard(engine.stream(TEXT, max_tokens=N_TOKENS, seed=seed)) for seed in (1, 2)]
-    streams = [engine.stream(TEXT, max_tokens=N_TOKENS, seed=seed) for seed in (1, 2)]
+def test_streams_by_turns_are_as_alone(tts: Nightingale) -> None:
+    alone = [heard(tts.stream(TEXT, max_tokens=N_TOKENS, seed=seed)) for seed in (1, 2)]
+    streams = [tts.stream(TEXT, max_tokens=N_TOKENS, seed=seed) for seed in (1, 2)]
     parts: list[list[NDArray[np.float32]]] = [[], []]
     for _ in range(20):
         for stream, part in zip(streams, parts, strict=True):
@@ -145,22 +147,22 @@ def test_streams_by_turns_are_as_alone(engine: Nightingale) -> None:
 
 
 def test_a_step_is_a_token_or_a_window(releases: Path) -> None:
-    engine = load(releases, "multilingual-hi", watermark=False)
+    tts = load(releases, "multilingual-hi", watermark=False)
     made: list[int] = []
-    speech = engine.stream(TEXT, max_tokens=20, progress=made.append)
-    for n_tokens in range(1, GRID[0] + N_AHEAD):
+    speech = tts.stream(TEXT, max_tokens=20, progress=made.append)
+    for n_tokens in range(1, GRID[0] + LOOKAHEAD_TOKENS):
         assert speech.step() is None
         assert len(made) == n_tokens
     assert speech.step() is not None
 
 
 @pytest.mark.slow
-def test_streams_of_several_threads_are_as_alone(engine: Nightingale) -> None:
-    alone = {seed: heard(engine.stream(TEXT, max_tokens=15, seed=seed)) for seed in range(4)}
+def test_streams_of_several_threads_are_as_alone(tts: Nightingale) -> None:
+    alone = {seed: heard(tts.stream(TEXT, max_tokens=15, seed=seed)) for seed in range(4)}
     together: dict[int, NDArray[np.float32]] = {}
 
     def listen(seed: int) -> None:
-        together[seed] = heard(engine.stream(TEXT, max_tokens=15, seed=seed))
+        together[seed] = heard(tts.stream(TEXT, max_tokens=15, seed=seed))
 
     threads = [threading.Thread(target=listen, args=(seed,)) for seed in alone]
     for thread in threads:
@@ -175,9 +177,9 @@ def test_streams_of_several_threads_are_as_alone(engine: Nightingale) -> None:
 # ---- stopping, and long texts ----
 
 
-def test_nothing_comes_after_a_cancel(engine: Nightingale) -> None:
+def test_nothing_comes_after_a_cancel(tts: Nightingale) -> None:
     made: list[int] = []
-    speech = engine.stream(TEXT, max_tokens=N_TOKENS, progress=made.append)
+    speech = tts.stream(TEXT, max_tokens=N_TOKENS, progress=made.append)
     next(speech)
     n_made = len(made)
     speech.cancel()
@@ -186,7 +188,7 @@ def test_nothing_comes_after_a_cancel(engine: Nightingale) -> None:
     assert not speech.is_complete
 
 
-def test_a_cancel_from_within_stops_after_that_step(engine: Nightingale) -> None:
+def test_a_cancel_from_within_stops_after_that_step(tts: Nightingale) -> None:
     made: list[int] = []
 
     def progress(n_tokens: int) -> None:
@@ -194,20 +196,20 @@ def test_a_cancel_from_within_stops_after_that_step(engine: Nightingale) -> None
         if n_tokens == 17:
             speech.cancel()
 
-    speech = engine.stream(TEXT, max_tokens=N_TOKENS, progress=progress)
+    speech = tts.stream(TEXT, max_tokens=N_TOKENS, progress=progress)
     list(speech)
     assert made[-1] == 17
 
 
 @pytest.mark.slow
-def test_text_may_come_in_pieces(engine: Nightingale) -> None:
+def test_text_may_come_in_pieces(tts: Nightingale) -> None:
     text = "It is late, so let us go home now. Good night."
-    once = heard(engine.stream(iter(text.partition("us")), max_tokens=20))
-    again = heard(engine.stream(iter(text), max_tokens=20))
+    once = heard(tts.stream(iter(text.partition("us")), max_tokens=20))
+    again = heard(tts.stream(iter(text), max_tokens=20))
     assert np.array_equal(once, again)
     parts = ["It is late, so let us go home now.", "Good night."]
     alone = [
-        engine.say(part, max_tokens=20, seed=lineage(0, n)).samples for n, part in enumerate(parts)
+        tts.say(part, max_tokens=20, seed=lineage(0, n)).samples for n, part in enumerate(parts)
     ]
     joiner = PartJoiner(150 * 24)
     joined = [joiner.start_part(0), joiner.feed(alone[0])]
@@ -215,9 +217,9 @@ def test_text_may_come_in_pieces(engine: Nightingale) -> None:
     assert np.array_equal(once, np.concatenate(joined))
 
 
-def test_a_long_text_is_spoken_part_by_part(engine: Nightingale) -> None:
+def test_a_long_text_is_spoken_part_by_part(tts: Nightingale) -> None:
     sentence = "This is one of several sentences that are a little longer than they have to be. "
-    speech = engine.stream(5 * sentence, max_tokens=12, guard=False)
+    speech = tts.stream(5 * sentence, max_tokens=12, guard=False)
     samples = heard(speech)
     assert len(speech.tokens) == 24
     assert len(samples) > 2 * 10 * SAMPLES_PER_TOKEN
@@ -228,30 +230,30 @@ TWO = "It is late, so let us go home now.\n\nGood night to all of you."
 
 
 @pytest.mark.slow
-def test_an_utterance_goes_on_from_a_checkpoint_to_the_bit(engine: Nightingale) -> None:
-    whole, first = engine.stream(TWO, max_tokens=20), engine.stream(TWO, max_tokens=20)
+def test_an_utterance_goes_on_from_a_checkpoint_to_the_bit(tts: Nightingale) -> None:
+    whole, first = tts.stream(TWO, max_tokens=20), tts.stream(TWO, max_tokens=20)
     samples, begun = heard(whole), []
     while first.checkpoint is None:
         begun += [chunk.samples for chunk in (first.step(),) if chunk]
     at = Checkpoint.from_json(json.loads(json.dumps(first.checkpoint.to_json())))
     assert at.n_parts == 1
     assert at.joined.n_samples == sum(map(len, begun)) - len(begun[-1])
-    rest = engine.stream(TWO, max_tokens=20, resume=at)
+    rest = tts.stream(TWO, max_tokens=20, resume=at)
     assert np.array_equal(np.concatenate([*begun[:-1], heard(rest)]), samples)
     assert rest.n_samples == whole.n_samples == len(samples)
     made: list[int] = []
-    heard(engine.stream(TWO, max_tokens=20, resume=at, progress=made.append))
+    heard(tts.stream(TWO, max_tokens=20, resume=at, progress=made.append))
     assert len(made) == 20  # of the second part alone
 
 
 @pytest.mark.slow
-def test_pauses_are_options_of_the_request(engine: Nightingale) -> None:
+def test_pauses_are_options_of_the_request(tts: Nightingale) -> None:
     usual, longer = (
-        engine.say(TWO, max_tokens=20, paragraph_pause_ms=ms).samples for ms in (800, 1100)
+        tts.say(TWO, max_tokens=20, paragraph_pause_ms=ms).samples for ms in (800, 1100)
     )
     assert len(longer) - len(usual) == 300 * 24
     with pytest.raises(OptionError, match="paragraph_pause_ms"):
-        engine.stream(TWO, paragraph_pause_ms=-1)
+        tts.stream(TWO, paragraph_pause_ms=-1)
 
 
 @pytest.mark.slow
@@ -284,11 +286,11 @@ def test_an_utterance_opens_and_closes_in_silence(releases: Path, plan: str) -> 
 
 @pytest.mark.slow
 def test_what_was_not_said_is_tried_again_and_then_reported(
-    engine: Nightingale, monkeypatch: pytest.MonkeyPatch
+    tts: Nightingale, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A guard that ends speech after eleven tokens, and finds that the last word is missing."""
     asked: list[str] = []
-    encode = engine.parts.tokenizer.encode
+    encode = tts.components.tokenizer.encode
 
     class Strict(Guard):
         is_said = False
@@ -303,8 +305,8 @@ def test_what_was_not_said_is_tried_again_and_then_reported(
         return encode(text, language)
 
     monkeypatch.setattr(pipeline, "Guard", Strict)
-    monkeypatch.setattr(engine.parts.tokenizer, "encode", noted)
-    speech = engine.stream("It is late.", max_tokens=40)
+    monkeypatch.setattr(tts.components.tokenizer, "encode", noted)
+    speech = tts.stream("It is late.", max_tokens=40)
     assert len(heard(speech)) > 0
     assert len(speech.tokens) == 3 * 11
     assert asked == ["It is late.", "late.", "late."]

@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
 
-from nightingale.core import GRID, TOKENS_PER_SECOND, AudioChunk
+from nightingale.core import TOKENS_PER_SECOND, WINDOW_SIZES, AudioChunk
 from nightingale.text.split import EAGER, SINGLE, WHOLE, TextPart, gather, split
 
 LETTERS_PER_SECOND = 15  # of speech, in English and near enough elsewhere
@@ -63,7 +63,7 @@ def window_seconds(grid: Sequence[int]) -> tuple[float, ...]:
     return tuple(n_tokens / TOKENS_PER_SECOND for n_tokens in grid) or (WHOLE_PART_S,)
 
 
-def lead_s(rtf: float, coming: Iterable[Coming]) -> float:
+def prebuffer_s(rtf: float, coming: Iterable[Coming]) -> float:
     """Seconds of sound to have before a listener starts, if these chunks will come.
 
     Chunk k is there when all chunks up to it are made, and is needed when all before it are heard.
@@ -87,7 +87,7 @@ class Prebuffer:
     """Fed with each chunk as it is made, it says from when on a listener can play without a gap."""
 
     def __init__(
-        self, rtf: float | None = None, windows: Sequence[float] = window_seconds(GRID)
+        self, rtf: float | None = None, windows: Sequence[float] = window_seconds(WINDOW_SIZES)
     ) -> None:
         """`rtf` is how fast sound was made before; if unknown, the second chunk will show it."""
         self.prior, self._windows = rtf, windows
@@ -141,7 +141,7 @@ class Prebuffer:
         the other, and if nothing new comes until then."""
         if not self._n_chunks or self.rtf is None:
             return math.inf
-        return self.last_at + max(0.0, lead_s(self.rtf, self._coming(parts)) - self.made_s)
+        return self.last_at + max(0.0, prebuffer_s(self.rtf, self._coming(parts)) - self.made_s)
 
     def _coming(self, parts: Iterable[float]) -> Iterator[Coming]:
         """The chunks that are not made yet, part after part."""
@@ -190,7 +190,7 @@ class RecentFactor:
         return time_s / sound_s * n_streams / nearest
 
 
-class Paced:
+class Prebuffered:
     """Chunks, held back until the rest can be made in time."""
 
     def __init__(

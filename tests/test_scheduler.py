@@ -11,10 +11,10 @@ import pytest
 from numpy.typing import NDArray
 
 from nightingale.core import AudioChunk, Plan
-from nightingale.engine import PATIENCE_S, Engine, Request
 from nightingale.errors import BusyError, SpeechError
 from nightingale.pipeline import Nightingale
-from nightingale.speech import Speech
+from nightingale.scheduler import FIRST_AUDIO_DEADLINE_S, Request, Scheduler
+from nightingale.speech import SpeechStream
 from tests.tiny_release import make_release
 
 CHUNK = AudioChunk(np.zeros(12_000, np.float32))  # half a second
@@ -50,23 +50,23 @@ class Listener:
         self.is_over.set()
 
 
-def admit(engine: Engine, speech: Told) -> tuple[Request, Listener]:
+def admit(scheduler: Scheduler, speech: Told) -> tuple[Request, Listener]:
     listener = Listener()
-    return engine.admit(speech, listener.chunks.append, listener.end), listener
+    return scheduler.admit(speech, listener.chunks.append, listener.end), listener
 
 
 def test_everybody_gets_everything() -> None:
-    engine, gate = Engine(8), threading.Event()
+    scheduler, gate = Scheduler(8), threading.Event()
     turns: list[str] = []
-    listeners = [admit(engine, Told(f"{n}", 12, turns, gate))[1] for n in range(8)]
+    listeners = [admit(scheduler, Told(f"{n}", 12, turns, gate))[1] for n in range(8)]
     with pytest.raises(BusyError, match="8 requests"):
-        admit(engine, Told("one too many", 1, turns, gate))
+        admit(scheduler, Told("one too many", 1, turns, gate))
     gate.set()
-    engine.close()
+    scheduler.close()
     assert [len(listener.chunks) for listener in listeners] == [4] * 8
     assert all(listener.is_over.is_set() and listener.error is None for listener in listeners)
     with pytest.raises(BusyError, match="closing"):
-        admit(engine, Told("too late", 1, turns, gate))
+        admit(scheduler, Told("too late", 1, turns, gate))
 
 
 def test_time_counts_as_busy_only_while_a_step_is_computed() -> None:
@@ -77,41 +77,41 @@ def test_time_counts_as_busy_only_while_a_step_is_computed() -> None:
             now[0] += 2.0
             return super().step()
 
-    engine, gate = Engine(2, clock=lambda: now[0]), threading.Event()
+    scheduler, gate = Scheduler(2, clock=lambda: now[0]), threading.Event()
     gate.set()
     for _ in range(2):
-        _, listener = admit(engine, Slow("slow", 3, turns, gate))
+        _, listener = admit(scheduler, Slow("slow", 3, turns, gate))
         assert listener.is_over.wait(10)
-        while engine.step_s:
+        while scheduler.step_s:
             time.sleep(0.001)
         now[0] += 50.0  # nobody is there
-    engine.close()
-    assert engine.busy_s == 2 * 4 * 2.0
+    scheduler.close()
+    assert scheduler.busy_s == 2 * 4 * 2.0
 
 
 def test_who_was_cancelled_goes_first_and_takes_no_place() -> None:
     """Its last step is short, and then its memory is free."""
     now = [100.0]
-    engine, gate = Engine(2, clock=lambda: now[0]), threading.Event()
+    scheduler, gate = Scheduler(2, clock=lambda: now[0]), threading.Event()
     turns: list[str] = []
-    admit(engine, Told("first", 3, turns, gate))
-    second, gone = admit(engine, Told("second", 900, turns, gate))
+    admit(scheduler, Told("first", 3, turns, gate))
+    second, gone = admit(scheduler, Told("second", 900, turns, gate))
     with pytest.raises(BusyError, match="2 requests"):
-        admit(engine, Told("third", 3, turns, gate))
-    engine.cancel(second)
-    admit(engine, Told("third", 3, turns, gate))
+        admit(scheduler, Told("third", 3, turns, gate))
+    scheduler.cancel(second)
+    admit(scheduler, Told("third", 3, turns, gate))
     gate.set()
-    engine.close()
+    scheduler.close()
     assert gone.is_over.is_set()
     assert turns[:2] in (["first", "second"], ["second", "first"]), "one step was under way"
 
 
 def test_a_request_from_a_checkpoint_counts_from_there() -> None:
     """Samples before the checkpoint are not made, those that the listener has are not given."""
-    engine, gate, listener = Engine(1), threading.Event(), Listener()
+    scheduler, gate, listener = Scheduler(1), threading.Event(), Listener()
     around: list[bool] = []
     gate.set()
-    engine.admit(
+    scheduler.admit(
         Told("resumed", 6, [], gate),  # two chunks of half a second
         listener.chunks.append,
         listener.end,
@@ -119,7 +119,7 @@ def test_a_request_from_a_checkpoint_counts_from_there() -> None:
         n_before=24_000,
         around=around.append,
     )
-    engine.close()
+    scheduler.close()
     assert [len(chunk.samples) for chunk in listener.chunks] == [6_000, 12_000]
     assert around == [True, False] * 7
 
@@ -127,15 +127,15 @@ def test_a_request_from_a_checkpoint_counts_from_there() -> None:
 def test_who_starves_first_goes_first() -> None:
     """Time stands still: the clock says what the test says."""
     now = [100.0]
-    engine, gate = Engine(8, clock=lambda: now[0]), threading.Event()
+    scheduler, gate = Scheduler(8, clock=lambda: now[0]), threading.Event()
     turns: list[str] = []
-    first, _ = admit(engine, Told("first", 9, turns, gate))
+    first, _ = admit(scheduler, Told("first", 9, turns, gate))
     now[0] += 0.1
-    second, _ = admit(engine, Told("second", 9, turns, gate))
-    assert first.starves_at == pytest.approx(100 + PATIENCE_S)
-    assert second.starves_at == pytest.approx(100.1 + PATIENCE_S)
+    second, _ = admit(scheduler, Told("second", 9, turns, gate))
+    assert first.deadline == pytest.approx(100 + FIRST_AUDIO_DEADLINE_S)
+    assert second.deadline == pytest.approx(100.1 + FIRST_AUDIO_DEADLINE_S)
     gate.set()
-    engine.close()
+    scheduler.close()
     # Sound for the first, half a second from 100.1 on; so it is due again just before the second,
     # and then the second until both have the same; ties go to who came first.
     assert turns[:3] == ["first"] * 3
@@ -144,82 +144,82 @@ def test_who_starves_first_goes_first() -> None:
 
 
 def test_a_broken_request_breaks_alone() -> None:
-    engine, gate = Engine(8), threading.Event()
+    scheduler, gate = Scheduler(8), threading.Event()
     turns: list[str] = []
 
     class Broken(Told):
         def step(self) -> AudioChunk | None:
             raise SpeechError("no")
 
-    _, bad = admit(engine, Broken("bad", 3, turns, gate))
-    _, good = admit(engine, Told("good", 6, turns, gate))
+    _, bad = admit(scheduler, Broken("bad", 3, turns, gate))
+    _, good = admit(scheduler, Told("good", 6, turns, gate))
     gate.set()
-    engine.close()
+    scheduler.close()
     assert isinstance(bad.error, SpeechError)
     assert good.error is None
     assert len(good.chunks) == 2
 
 
 def test_nothing_is_heard_after_a_cancel() -> None:
-    engine, gate = Engine(8), threading.Event()
+    scheduler, gate = Scheduler(8), threading.Event()
     turns: list[str] = []
-    request, listener = admit(engine, Told("it", 300, turns, gate))
-    engine.cancel(request)
+    request, listener = admit(scheduler, Told("it", 300, turns, gate))
+    scheduler.cancel(request)
     gate.set()
     assert listener.is_over.wait(10)
     assert listener.chunks == []
     assert len(turns) <= 2
-    engine.close()
+    scheduler.close()
 
 
 def test_who_has_no_room_is_not_computed_for() -> None:
-    engine, gate = Engine(8), threading.Event()
+    scheduler, gate = Scheduler(8), threading.Event()
     turns: list[str] = []
     gate.set()
     listener, n_chunk = Listener(), len(CHUNK.samples)
-    request = engine.admit(
+    request = scheduler.admit(
         Told("slow", 9, turns, gate), listener.chunks.append, listener.end, n_allowed=n_chunk
     )
-    _, other = admit(engine, Told("other", 9, turns, gate))
+    _, other = admit(scheduler, Told("other", 9, turns, gate))
     assert other.is_over.wait(10)
     assert len(listener.chunks) == 1
-    engine.allow(request, n_chunk)  # again: nothing new
+    scheduler.allow(request, n_chunk)  # again: nothing new
     assert not listener.is_over.wait(0.05)
-    engine.allow(request, 10 * n_chunk)
+    scheduler.allow(request, 10 * n_chunk)
     assert listener.is_over.wait(10)
     assert len(listener.chunks) == 3
-    engine.close()
+    scheduler.close()
 
 
 def test_who_waits_for_text_costs_nothing_and_can_be_cancelled() -> None:
-    engine, gate = Engine(8), threading.Event()
+    scheduler, gate = Scheduler(8), threading.Event()
     turns: list[str] = []
     gate.set()
     has_text, listener = threading.Event(), Listener()
     speech = Told("it", 3, turns, gate)
-    engine.admit(speech, listener.chunks.append, listener.end, is_ready=has_text.is_set)
+    scheduler.admit(speech, listener.chunks.append, listener.end, is_ready=has_text.is_set)
     assert not listener.is_over.wait(0.05)
     assert turns == []
     has_text.set()
-    engine.wake()
+    scheduler.wake()
     assert listener.is_over.wait(10)
     never = Listener()
-    waiting = engine.admit(
+    waiting = scheduler.admit(
         Told("never", 3, turns, gate), never.chunks.append, never.end, is_ready=lambda: False
     )
-    engine.cancel(waiting)
+    scheduler.cancel(waiting)
     assert never.is_over.wait(10)
-    engine.close()
+    scheduler.close()
 
 
 @pytest.mark.parametrize("n_skip", [0, 1, 11_999, 12_000, 12_001, 30_000, 48_000])
 def test_what_was_heard_before_is_not_given_again(n_skip: int) -> None:
-    engine, gate = Engine(1), threading.Event()
+    scheduler, gate = Scheduler(1), threading.Event()
     gate.set()
     listener = Listener()
     speech = Told("it", 12, [], gate)
-    engine.admit(speech, listener.chunks.append, listener.end, n_skip=n_skip)
-    engine.close()
+    scheduler.admit(speech, listener.chunks.append, listener.end, n_skip=n_skip)
+    scheduler.close()
     assert sum(len(chunk.samples) for chunk in listener.chunks) == 48_000 - n_skip
     assert all(len(chunk.samples) for chunk in listener.chunks)
 
@@ -227,20 +227,20 @@ def test_what_was_heard_before_is_not_given_again(n_skip: int) -> None:
 @pytest.mark.slow
 def test_real_requests_beside_each_other_sound_as_alone(tmp_path: Path) -> None:
     make_release(tmp_path / "release", "multilingual-hi")
-    live = Plan("live", recording="remembered", grid=(4, 6, 10), n_held=6)
+    live = Plan("live", prompt_cache=True, window_sizes=(4, 6, 10), vocoder_lookahead=6)
     model = Nightingale.load(tmp_path / "release", home=tmp_path, device="cpu", plan=live)
 
     def joined(chunks: list[AudioChunk]) -> NDArray[np.float32]:
         return np.concatenate([chunk.samples for chunk in chunks])
 
-    def spoken(seed: int) -> Speech:
+    def spoken(seed: int) -> SpeechStream:
         return model.stream("It is me.", seed=seed, max_tokens=30)
 
     alone = [joined(list(spoken(seed))) for seed in range(6)]
-    engine, listeners = Engine(6), [Listener() for _ in range(6)]
+    scheduler, listeners = Scheduler(6), [Listener() for _ in range(6)]
     for seed, listener in enumerate(listeners):
-        engine.admit(spoken(seed), listener.chunks.append, listener.end)
-    engine.close()
+        scheduler.admit(spoken(seed), listener.chunks.append, listener.end)
+    scheduler.close()
     for listener, one in zip(listeners, alone, strict=True):
         assert listener.error is None
         assert np.array_equal(joined(listener.chunks), one)

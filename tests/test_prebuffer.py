@@ -10,19 +10,19 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from nightingale.core import GRID, AudioChunk
-from nightingale.pace import (
+from nightingale.core import WINDOW_SIZES, AudioChunk
+from nightingale.prebuffer import (
     JITTER,
-    Paced,
     Prebuffer,
+    Prebuffered,
     RecentFactor,
     expected_seconds,
-    lead_s,
     part_seconds,
+    prebuffer_s,
     window_seconds,
 )
 
-WINDOWS = window_seconds(GRID)
+WINDOWS = window_seconds(WINDOW_SIZES)
 Chunks = list[tuple[float, float]]  # when each is there, and its length
 
 
@@ -128,12 +128,12 @@ def test_time_without_text_and_after_a_loss_is_no_measure() -> None:
 
 def test_the_lead_is_for_the_chunk_that_would_be_latest() -> None:
     second, more = (1.0, 1.0), 1 + JITTER
-    assert lead_s(0.0, [second]) == 0
-    assert lead_s(0.5, [second]) == pytest.approx(0.5 * more)
-    assert lead_s(0.5, [(0.1, 0.1), second]) == pytest.approx(0.55 * more - 0.1)
-    assert lead_s(0.5, [second] * 100) == lead_s(0.5, [second])
-    assert lead_s(0.5, [(0.6, 0.0), second]) == pytest.approx(0.8 * more)  # a part starts
-    assert lead_s(2.0, [second] * 4) == pytest.approx(8 * more - 3)
+    assert prebuffer_s(0.0, [second]) == 0
+    assert prebuffer_s(0.5, [second]) == pytest.approx(0.5 * more)
+    assert prebuffer_s(0.5, [(0.1, 0.1), second]) == pytest.approx(0.55 * more - 0.1)
+    assert prebuffer_s(0.5, [second] * 100) == prebuffer_s(0.5, [second])
+    assert prebuffer_s(0.5, [(0.6, 0.0), second]) == pytest.approx(0.8 * more)  # a part starts
+    assert prebuffer_s(2.0, [second] * 4) == pytest.approx(8 * more - 3)
 
 
 def test_a_plan_without_windows_gives_whole_parts() -> None:
@@ -224,7 +224,9 @@ class Studio:
 @pytest.mark.parametrize("rtf", [0.2, 0.5, 0.95, 1.2, 2.0, 5.0])
 def test_paced_chunks_are_all_there_and_without_gaps(rtf: float, known: bool) -> None:
     studio = Studio(rtf)
-    paced = Paced(studio.chunks(), studio.n / 2, rtf if known else None, clock=lambda: studio.now)
+    paced = Prebuffered(
+        studio.chunks(), studio.n / 2, rtf if known else None, clock=lambda: studio.now
+    )
     given = [(studio.now, int(chunk.samples[0])) for chunk in paced]
     assert [number for _, number in given] == list(range(studio.n))
     assert gaps([(at, 0.5) for at, _ in given], given[0][0]) == []
