@@ -22,7 +22,7 @@ X86 = ANYWHERE | {
     "stack_avx2": ("stack.c", "-march=x86-64-v3"),
     "stack_vnni": ("stack.c", "-march=x86-64-v4", "-mavx512vnni"),
     "stack_amx": ("stack.c", "-march=sapphirerapids"),
-    "tiles": ("tiles.c", "convolve.c", "-march=sapphirerapids"),
+    "amx": ("amx.c", "convolve.c", "-march=sapphirerapids"),
 }
 
 

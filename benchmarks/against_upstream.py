@@ -77,7 +77,7 @@ def flow_pair(decoder: flow.Decoder, plan: Plan) -> Pair:
     ours.load_state_dict(state, assign=True)
     ours = accelerate_flow(ours, choose("cpu"), plan)
     prompt, tokens = tiny_prompt(n_tokens=N_PROMPT), tiny_tokens(n_tokens=N_TOKENS)
-    passage = ours.begin(prompt) if plan.prompt_cache else None
+    flow_state = ours.prefill(prompt) if plan.prompt_cache else None
     case = {
         "tokens": tokens,
         "prompt_tokens": prompt.tokens,
@@ -87,10 +87,10 @@ def flow_pair(decoder: flow.Decoder, plan: Plan) -> Pair:
     }
 
     def our_run() -> None:
-        if passage is None:
+        if flow_state is None:
             ours.render(tokens, prompt, 0)
         else:
-            ours.render_window(tokens, prompt, passage, 0)
+            ours.render_chunk(tokens, prompt, flow_state, 0)
 
     def their_run() -> None:
         with torch.inference_mode():

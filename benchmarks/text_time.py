@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from nightingale.text.split import SINGLE, WHOLE, Manner, split
+from nightingale.text.split import SINGLE, WHOLE, SplitPolicy, split
 
 MAX_RATIO, MAX_S, N_CHARACTERS = 2.5, 0.05, 20_000
 _COMPARED_S, _GIVE_UP_S, _N_ROUNDS = 2e-3, 2.0, 7
@@ -54,35 +54,35 @@ def kinds(n_characters: int, seed: int = 0) -> Iterator[tuple[str, str]]:
         yield f"mixture {number}", text[:n_characters]
 
 
-def seconds(text: str, manner: Manner) -> float:
+def seconds(text: str, policy: SplitPolicy) -> float:
     begun = time.process_time()
-    split(text, manner)
+    split(text, policy)
     return time.process_time() - begun
 
 
 def measure(n_characters: int = N_CHARACTERS, max_s: float = MAX_S) -> list[dict[str, Any]]:
-    """A row for each kind and manner.
+    """A row for each kind and policy.
 
     The best of a few rounds over all kinds: whatever else runs on this machine only adds to a time,
     and a processor that is slow for seconds is slow for one round.
     """
     texts, halves = dict(kinds(n_characters)), dict(kinds(n_characters // 2))
-    manners = {"single": SINGLE, "whole": WHOLE}
-    best = {(kind, name): [float("inf"), float("inf")] for kind in texts for name in manners}
+    policies = {"single": SINGLE, "whole": WHOLE}
+    best = {(kind, name): [float("inf"), float("inf")] for kind in texts for name in policies}
     for _ in range(_N_ROUNDS):
         for (kind, name), times in best.items():
             for at, text in enumerate((halves[kind], texts[kind])):
                 if not any(_GIVE_UP_S < known < float("inf") for known in times):
-                    times[at] = min(times[at], seconds(text, manners[name]))
+                    times[at] = min(times[at], seconds(text, policies[name]))
     return [
         _row(kind, name, half_s, whole_s, max_s) for (kind, name), (half_s, whole_s) in best.items()
     ]
 
 
-def _row(kind: str, manner: str, half_s: float, whole_s: float, max_s: float) -> dict[str, Any]:
+def _row(kind: str, policy: str, half_s: float, whole_s: float, max_s: float) -> dict[str, Any]:
     is_linear = whole_s < _COMPARED_S or whole_s <= MAX_RATIO * half_s
     times = {"half_ms": round(1e3 * half_s, 2), "whole_ms": round(1e3 * whole_s, 2)}
-    return {"kind": kind, "manner": manner, **times, "ok": is_linear and whole_s <= max_s}
+    return {"kind": kind, "policy": policy, **times, "ok": is_linear and whole_s <= max_s}
 
 
 def main() -> int:

@@ -46,6 +46,6 @@ def c_compiler() -> None:
 @pytest.fixture
 def amx(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """AMX kernels by the processor's own instructions, or by emulated ones where it has none."""
-    if native.tiles() is None:
+    if native.amx() is None:
         request.getfixturevalue("c_compiler")
-        monkeypatch.setattr(native, "tiles", lambda: emulation.emulated("tiles"))
+        monkeypatch.setattr(native, "amx", lambda: emulation.emulated("amx"))

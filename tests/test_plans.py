@@ -65,7 +65,7 @@ def test_a_plan_is_heard(release: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("amx")
 def test_the_flow_is_hastened_where_it_can_be(release: Path, tmp_path: Path) -> None:
-    """The small one's heads are too narrow for tiles: it stays as it was. A wider one does not."""
+    """Heads of the small one are too narrow for AMX code: it stays as it was, a wider one not."""
     tts = Nightingale.load(release, home=tmp_path, device="cpu", plan="balanced")
     components = tts.components
     assert not isinstance(components.flow.estimator, FastEstimator)
@@ -84,7 +84,7 @@ def test_a_remembered_recording_serves_every_request_alike(release: Path, tmp_pa
     first, other, again = (tts.say(t, max_tokens=8).samples for t in (TEXT, "Yes.", TEXT))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
-    assert len(tts._passages) == 1
+    assert len(tts._prompt_states) == 1
     fresh = Nightingale.load(release, home=tmp_path, device="cpu", watermark=False, plan=plan)
     assert np.array_equal(fresh.say(TEXT, max_tokens=8).samples, first)
     rendered = Nightingale.load(release, home=tmp_path, device="cpu", watermark=False)

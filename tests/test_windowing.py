@@ -17,7 +17,7 @@ from nightingale.audio.audible import first_audible
 from nightingale.audio.pauses import PartJoiner
 from nightingale.core import PLANS, SAMPLES_PER_TOKEN, Plan
 from nightingale.errors import OptionError
-from nightingale.nn.noise import lineage
+from nightingale.nn.noise import derive_seed
 from nightingale.pipeline import Nightingale
 from nightingale.speech import Checkpoint, SpeechStream
 from nightingale.t3.guard import Guard
@@ -209,7 +209,7 @@ def test_text_may_come_in_pieces(tts: Nightingale) -> None:
     assert np.array_equal(once, again)
     parts = ["It is late, so let us go home now.", "Good night."]
     alone = [
-        tts.say(part, max_tokens=20, seed=lineage(0, n)).samples for n, part in enumerate(parts)
+        tts.say(part, max_tokens=20, seed=derive_seed(0, n)).samples for n, part in enumerate(parts)
     ]
     joiner = PartJoiner(150 * 24)
     joined = [joiner.start_part(0), joiner.feed(alone[0])]
@@ -315,7 +315,7 @@ def test_what_was_not_said_is_tried_again_and_then_reported(
 
 
 def test_seeds_of_parts_differ_and_the_first_is_the_requests() -> None:
-    seeds = [lineage(7, part) for part in range(100)]
+    seeds = [derive_seed(7, part) for part in range(100)]
     assert seeds[0] == 7
     assert len(set(seeds)) == 100
     assert all(0 <= seed < 2**63 for seed in seeds)

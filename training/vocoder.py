@@ -77,7 +77,7 @@ def hum(vocoder: Vocoder, pitch: Tensor) -> Tensor:
 
 def losses(vocoder: Vocoder, utterances: list[Utterance], n_pieces: int, step: int) -> Losses:
     mel, pitch, samples = draw_pieces(utterances, n_pieces, step)
-    made = vocoder.shape(mel, hum(vocoder, pitch))
+    made = vocoder.synthesize(mel, hum(vocoder, pitch))
     spectra = spectral_distance(made[:, INNER], samples[:, INNER])
     guessed = vocoder.f0_predictor(mel)
     pitch_loss = pitch_distance(guessed[:, 5:-5], pitch[:, 5:-5])
@@ -127,7 +127,7 @@ class Contest(nn.Module):
         mel, pitch, samples = draw_pieces(utterances, n_pieces, step)
         hummed = hum(self.vocoder, pitch)
         with torch.autocast("cpu", torch.bfloat16):
-            made = self.vocoder.shape(mel, hummed).float()
+            made = self.vocoder.synthesize(mel, hummed).float()
         spectra = spectral_distance(made[:, INNER], samples[:, INNER])
         pitch_loss = pitch_distance(self.vocoder.f0_predictor(mel)[:, 5:-5], pitch[:, 5:-5])
         spoken = self.critic(samples[:, INNER])

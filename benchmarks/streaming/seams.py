@@ -76,11 +76,11 @@ def examine(
 def render(tts: Nightingale, tokens: list[int], grid: tuple[int, ...], seed: int) -> Sound:
     """Tokens to sound, without a watermark."""
     decoder, prompt = tts._decoder, tts.components.voice.flow
-    state, parts = decoder.start(tts._passage(prompt), seed), []
+    state, parts = decoder.start(tts._prompt_state(prompt), seed), []
     for window in filter(None, token_windows(tokens, grid)):
-        mel, passage = decoder.render(state, window, prompt, seed)
+        mel, flow_state = decoder.render(state, window, prompt, seed)
         samples, vocoder = decoder.vocode(state, window, mel, seed)
-        state = WaveState(passage, vocoder, state.mark, state.n_samples + len(samples))
+        state = WaveState(flow_state, vocoder, state.mark, state.n_samples + len(samples))
         parts.append(samples.numpy())
     return np.concatenate(parts)
 

@@ -92,7 +92,7 @@ class Plan:
 
     name: str = "reference"
     t3: Literal["fp32", "int8", "int4"] = "fp32"
-    flow: Literal["fp32", "bf16"] = "fp32"  # bf16 where the processor has matrix tiles
+    flow: Literal["fp32", "bf16"] = "fp32"  # bf16 where the processor has AMX
     vocoder: Literal["fp32", "bf16"] = "fp32"  # likewise
     prompt_cache: bool = False  # the flow's state behind a voice's recording is computed once
     window_sizes: tuple[int, ...] = ()  # tokens of each window, the last one repeated; (): whole

@@ -19,11 +19,11 @@ from nightingale.errors import LayoutError, NotPulledError, OptionError, Weights
 from nightingale.flow import model as flow
 from nightingale.flow.fast import FastEstimator
 from nightingale.flow.fast_encoder import FastEncoder
-from nightingale.nn import tiles
-from nightingale.nn.blank import blank
+from nightingale.nn import amx
+from nightingale.nn.meta_init import meta_init
 from nightingale.nn.packing import Bits
 from nightingale.t3 import model as t3
-from nightingale.t3.quantized import frame, quantize
+from nightingale.t3.quantized import empty_quantized, quantize
 from nightingale.text.tokenizer import (
     EnglishTokenizer,
     FledglingTokenizer,
@@ -198,15 +198,15 @@ def _t3(model: Model, file: Path, placement: Placement, plan: Plan, home: Path) 
     kept = packed.place(file, plan.t3, home)
     if not packed.is_kept(kept, home):
         return pack(_plain_t3(model, file), plan)
-    with blank():
-        module = frame(t3.T3(_t3_config(model, file)), _N_BITS[plan.t3])
+    with meta_init():
+        module = empty_quantized(t3.T3(_t3_config(model, file)), _N_BITS[plan.t3])
     load_into(module, kept)
     _upcast(module, module.state_dict())
     return module.eval().requires_grad_(False)
 
 
 def _plain_t3(model: Model, file: Path) -> t3.T3:
-    with blank():
+    with meta_init():
         module = t3.T3(_t3_config(model, file))
     load_into(module, file, dead=t3.DEAD_TENSORS)
     return module
@@ -236,7 +236,7 @@ def _to_fp16(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _flow(decoder: Decoder, file: Path, placement: Placement) -> flow.Flow:
-    with blank():
+    with meta_init():
         module = flow.Flow(_sized(flow.CONFIGS[decoder], read_config(file).get("flow")))
     if module.config.meanflow != (decoder == "meanflow"):
         raise LayoutError(f"{file} does not hold the {decoder} decoder, but the other one")
@@ -246,7 +246,7 @@ def _flow(decoder: Decoder, file: Path, placement: Placement) -> flow.Flow:
 
 def accelerate_flow(module: flow.Flow, placement: Placement, plan: Plan) -> flow.Flow:
     """The same flow as the plan wants it computed, where this processor can."""
-    can = _has_tiles(placement) and module.config.estimator.d_head in tiles.D_HEADS
+    can = _has_amx(placement) and module.config.estimator.d_head in amx.D_HEADS
     if plan.flow == "bf16" and can:
         module.decoder["estimator"] = FastEstimator(module.estimator)
         module.encoder = FastEncoder(module.encoder)  # type: ignore[assignment]
@@ -257,15 +257,15 @@ def accelerate_vocoder(
     module: vocoder.Vocoder, placement: Placement, plan: Plan
 ) -> vocoder.Vocoder:
     """Likewise."""
-    return FastVocoder(module) if plan.vocoder == "bf16" and _has_tiles(placement) else module
+    return FastVocoder(module) if plan.vocoder == "bf16" and _has_amx(placement) else module
 
 
-def _has_tiles(placement: Placement) -> bool:
-    return placement.device == HOST and tiles.are_here()
+def _has_amx(placement: Placement) -> bool:
+    return placement.device == HOST and amx.is_available()
 
 
 def _vocoder(file: Path, placement: Placement) -> vocoder.Vocoder:
-    with blank():
+    with meta_init():
         config = _sized(vocoder.VocoderConfig(), read_config(file).get("mel2wav"))
         module = vocoder.Vocoder(config)
     tensors = vocoder.fold_weight_norm(read_tensors(file, prefix="mel2wav."))

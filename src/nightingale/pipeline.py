@@ -36,18 +36,18 @@ from nightingale.core import (
     Voice,
 )
 from nightingale.errors import SpeechError
-from nightingale.flow.window import Passage
+from nightingale.flow.window import FlowState
 from nightingale.loader import REFERENCE, Components, load_components, load_encoders
-from nightingale.nn import tiles
-from nightingale.nn.noise import lineage
-from nightingale.nn.shelf import Shelf
-from nightingale.nn.steady import one_thread
+from nightingale.nn import amx
+from nightingale.nn.deterministic import one_thread
+from nightingale.nn.lru import ByteLimitedLRU
+from nightingale.nn.noise import derive_seed
 from nightingale.settings import Settings
 from nightingale.speech import Checkpoint, SpeechStream
 from nightingale.t3.guard import Guard
 from nightingale.t3.prefix import Prefixes
 from nightingale.text.readable import Reader
-from nightingale.text.split import EAGER, SINGLE, WHOLE, TextPart, gather, split
+from nightingale.text.split import EAGER, SINGLE, WHOLE, TextPart, split, split_stream
 from nightingale.text.structure import Break
 from nightingale.text.words import rest, spans
 from nightingale.vocoder.model import fade_in
@@ -57,14 +57,14 @@ from nightingale.voice.examine import Report, examine
 from nightingale.windowing import TokenWindow, WaveDecoder, WaveState, token_windows
 
 # torch's libraries keep a kernel for every shape that they met, 1,024 of each kind unless told
-# otherwise: half a gigabyte after an hour of speech on tiles. Without tiles more than 512 are met;
+# otherwise: half a gigabyte after an hour of speech with AMX. Without it more than 512 are met;
 # to keep them all took no more memory there, and to make them again costs time.
-os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "512" if tiles.are_here() else "1024")
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "512" if amx.is_available() else "1024")
 os.environ.setdefault("LRU_CACHE_CAPACITY", "128")
 
 Progress = Callable[[int], None]  # how many speech tokens there are so far
 
-_MAX_PASSAGES = 2**31  # bytes of recordings that were rendered
+_MAX_PROMPT_BYTES = 2**31  # bytes of recordings that were rendered
 _MAX_ATTEMPTS = 2  # more, to say what was not said
 _RETRIES = 2**40  # their seeds are far from those of later parts
 _SILENCE = [4299] * 3  # tokens that sound like nothing: Turbo and Nano end with them
@@ -97,7 +97,7 @@ class Nightingale:
         self.components = components
         self.defaults = Options.of(components.model.family)
         self._prefixes = Prefixes(components.t3.prefix)
-        self._passages: Shelf[Passage] = Shelf(_MAX_PASSAGES)
+        self._prompt_states: ByteLimitedLRU[FlowState] = ByteLimitedLRU(_MAX_PROMPT_BYTES)
         self._drops_last = components.model.family == "multilingual"
         self.knows_sentences = components.model.family == "fledgling"  # and nothing longer
         self._decoder = WaveDecoder(
@@ -161,7 +161,7 @@ class Nightingale:
         parts = (
             reader.whole(text, lambda text: split(text, whole))
             if isinstance(text, str)
-            else reader.arriving(text, lambda pieces: gather(pieces, coming))
+            else reader.arriving(text, lambda pieces: split_stream(pieces, coming))
         )
         speech.steps = self._speak(
             parts, voice or self.components.voice, wanted, progress, speech, resume
@@ -197,7 +197,9 @@ class Nightingale:
                 speech.n_characters += len(part.text) + 1
                 continue
             for attempt in range(1 + _MAX_ATTEMPTS):
-                seed = lineage(lineage(options.seed, number), attempt and _RETRIES + attempt)
+                seed = derive_seed(
+                    derive_seed(options.seed, number), attempt and _RETRIES + attempt
+                )
                 wanted = replace(options, seed=seed)
                 pause = joiner.start_part(_n_samples(_pauses_ms(options)[before]))
                 if len(pause):
@@ -304,15 +306,15 @@ class Nightingale:
         if not self.components.plan.window_sizes:
             return self._whole(window, voice, seed, speech), None
         decoder = self._decoder
-        state = state or decoder.start(self._passage(voice.flow), seed)
-        mel, passage = decoder.render(state, window, voice.flow, seed)
+        state = state or decoder.start(self._prompt_state(voice.flow), seed)
+        mel, flow_state = decoder.render(state, window, voice.flow, seed)
         speech.clock.lap("mel_ms")
         samples, vocoder = decoder.vocode(state, window, mel, seed)
         sound = level.amplified(samples.cpu().numpy(), voice.gain_db)
         speech.clock.lap("samples_ms")
         marked, mark = decoder.mark(state, window, sound)
         speech.clock.lap("watermark_ms")
-        return marked, WaveState(passage, vocoder, mark, state.n_samples + len(sound))
+        return marked, WaveState(flow_state, vocoder, mark, state.n_samples + len(sound))
 
     def _whole(
         self, window: TokenWindow, voice: Voice, seed: int, speech: SpeechStream
@@ -374,7 +376,7 @@ class Nightingale:
         """Drop everything that was computed from a voice; a request with it computes it anew."""
         with self._lock:
             self._prefixes.forget(voice.t3)
-            self._passages.forget(_content(voice.flow))
+            self._prompt_states.forget(_content(voice.flow))
 
     def _sample(self, voice: Voice) -> NDArray[np.float32]:
         """What a voice sounds like."""
@@ -389,10 +391,10 @@ class Nightingale:
         with self._turn():
             if not self.components.plan.window_sizes:
                 return self._mel(torch.tensor(codes), prompt, seed)
-            state, mels = self._decoder.start(self._passage(prompt), seed), []
+            state, mels = self._decoder.start(self._prompt_state(prompt), seed), []
             for window in filter(None, token_windows(codes, self.components.plan.window_sizes)):
-                mel, passage = self._decoder.render(state, window, prompt, seed)
-                state = replace(state, passage=passage)
+                mel, flow_state = self._decoder.render(state, window, prompt, seed)
+                state = replace(state, flow_state=flow_state)
                 mels.append(mel)
             return torch.cat(mels, dim=1)
 
@@ -400,11 +402,13 @@ class Nightingale:
         flow = self.components.flow
         if not self.components.plan.prompt_cache:
             return flow.render(codes, prompt, seed)
-        return flow.render_window(codes, prompt, self._passage(prompt), seed)[0]
+        return flow.render_chunk(codes, prompt, self._prompt_state(prompt), seed)[0]
 
-    def _passage(self, prompt: FlowPrompt) -> Passage:
-        """The voice's recording, rendered: once, and then remembered."""
-        return self._passages.get(_content(prompt), lambda: self.components.flow.begin(prompt))
+    def _prompt_state(self, prompt: FlowPrompt) -> FlowState:
+        """The voice's recording, rendered: once, and then cached."""
+        return self._prompt_states.get(
+            _content(prompt), lambda: self.components.flow.prefill(prompt)
+        )
 
     def _trim(self, samples: Tensor, n_codes: int) -> Tensor:
         """Multilingual's last token is an artefact: its sound is cut off."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
 
 from nightingale.core import TOKENS_PER_SECOND, WINDOW_SIZES, AudioChunk
-from nightingale.text.split import EAGER, SINGLE, WHOLE, TextPart, gather, split
+from nightingale.text.split import EAGER, SINGLE, WHOLE, TextPart, split, split_stream
 
 LETTERS_PER_SECOND = 15  # of speech, in English and near enough elsewhere
 LETTERS_PER_WIDE = 3  # a Chinese, Japanese or Korean character takes as long as so many letters
@@ -49,7 +49,7 @@ def part_seconds(
     parts: Iterable[TextPart | None]
     if is_arriving:
         is_cut = is_open or len(text) > len(known)
-        parts = gather([known, ""] if is_cut else [known], SINGLE if is_single else EAGER)
+        parts = split_stream([known, ""] if is_cut else [known], SINGLE if is_single else EAGER)
     else:
         parts = split(known, SINGLE if is_single else WHOLE)
     seconds = [expected_seconds(part.text) for part in takewhile(bool, parts) if part]

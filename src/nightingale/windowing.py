@@ -20,9 +20,9 @@ from nightingale.audio.live_mark import MarkState, mark_next
 from nightingale.audio.watermark import Watermarker
 from nightingale.core import SAMPLES_PER_TOKEN, FlowPrompt
 from nightingale.flow.model import Flow
-from nightingale.flow.window import Passage
-from nightingale.vocoder.live import VocoderState, vocode_next
+from nightingale.flow.window import FlowState
 from nightingale.vocoder.model import Vocoder, fade_in
+from nightingale.vocoder.streaming import VocoderState, vocode_next
 
 LOOKAHEAD_TOKENS = 3  # tokens that the flow's encoder looks at behind a window
 CONTEXT_WINDOWS = 2  # windows that a window sees, besides the voice's recording
@@ -65,7 +65,7 @@ def token_windows(
 class WaveState:
     """Where the sound of one utterance stands."""
 
-    passage: Passage
+    flow_state: FlowState
     vocoder: VocoderState
     mark: MarkState
     n_samples: int = 0  # that the vocoder gave
@@ -81,17 +81,17 @@ class WaveDecoder:
     n_lookahead: int  # mel frames that the vocoder holds back, to know what follows
     drops_last: bool  # the sound of the last token is an artefact
 
-    def start(self, passage: Passage, seed: int) -> WaveState:
-        """An utterance in the voice whose recording this passage is."""
-        return WaveState(passage, VocoderState.start(self.vocoder, seed), MarkState.start())
+    def start(self, flow_state: FlowState, seed: int) -> WaveState:
+        """An utterance in the voice whose recording this flow_state is."""
+        return WaveState(flow_state, VocoderState.start(self.vocoder, seed), MarkState.start())
 
     def render(
         self, state: WaveState, window: TokenWindow, prompt: FlowPrompt, seed: int
-    ) -> tuple[Tensor, Passage]:
+    ) -> tuple[Tensor, FlowState]:
         """(80, M) and where that leads"""
         tokens = torch.tensor(window.tokens)
-        return self.flow.render_window(
-            tokens, prompt, state.passage, seed, n_ahead=window.n_ahead, n_kept=CONTEXT_WINDOWS
+        return self.flow.render_chunk(
+            tokens, prompt, state.flow_state, seed, n_ahead=window.n_ahead, n_kept=CONTEXT_WINDOWS
         )
 
     def vocode(

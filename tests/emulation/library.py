@@ -23,12 +23,12 @@ import torch  # noqa: F401 - before the libraries, so that they share its thread
 
 from nightingale.nn import native
 
-Kind = Literal["tiles", "stack_vnni", "stack_amx", "instructions"]
+Kind = Literal["amx", "stack_vnni", "stack_amx", "instructions"]
 
 HEADERS = Path(__file__).parent
 KEPT = HEADERS.parents[1] / ".cache" / "emulation"  # compiled once for every change of a source
 ARGUMENTS: dict[Kind, tuple[str, ...]] = {
-    "tiles": ("tiles.c", "convolve.c"),
+    "amx": ("amx.c", "convolve.c"),
     "stack_vnni": ("stack.c", "-DEMULATE_VNNI"),
     "stack_amx": ("stack.c", "-DEMULATE_AMX"),
     "instructions": (str(HEADERS / "instructions.c"),),
@@ -39,7 +39,7 @@ EMULATION = ("-w", f"-I{HEADERS}", "-include", "immintrin.h")
 NATIVE = ("-march=native",) if platform.machine() in ("x86_64", "AMD64") else ()
 PORTABLE = ("-DEMULATE_AVX512",)  # vectors as well, whatever the processor has
 DECLARE: dict[Kind, Callable[[ctypes.CDLL], ctypes.CDLL]] = {
-    "tiles": native.declare_amx,
+    "amx": native.declare_amx,
     "stack_vnni": native.declare_stack,
     "stack_amx": native.declare_stack,
 }

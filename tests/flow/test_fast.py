@@ -15,7 +15,7 @@ from tests.flow.tiny import tiny_config, tiny_prompt, tiny_tokens
 
 
 def small_flow(decoder: Decoder) -> Flow:
-    """Heads as wide as tiles want them."""
+    """Heads as wide as AMX code wants them."""
     tiny = tiny_config(decoder)
     flow = Flow(replace(tiny, estimator=replace(tiny.estimator, d_head=32)))
     randomize(flow, 0)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nightingale.errors import OptionError
-from nightingale.flow.estimator import Unit, time_waves
+from nightingale.flow.estimator import ResnetBlock, time_waves
 from nightingale.flow.solver import MEANFLOW, STANDARD, Schedule, guide
 from tests.flow.random_weights import randomize
 
@@ -43,7 +43,7 @@ def test_time_is_told_in_sines_then_cosines_of_a_thousandth() -> None:
 
 @torch.inference_mode()
 def test_a_unit_reads_only_what_stands_left() -> None:
-    unit = Unit(4, 8, 16).double()
+    unit = ResnetBlock(4, 8, 16).double()
     randomize(unit, 1)
     x = torch.randn(1, 12, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     shift = torch.zeros(8, dtype=torch.float64)

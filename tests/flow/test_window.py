@@ -11,8 +11,8 @@ from torch import Tensor
 from nightingale.flow.fast import FastEstimator
 from nightingale.flow.fast_encoder import FastEncoder
 from nightingale.flow.model import Decoder, Flow
-from nightingale.flow.solver import Schedule, guide, solve_behind
-from nightingale.flow.window import Memory, Trace, Window
+from nightingale.flow.solver import Schedule, guide, solve_chunk
+from nightingale.flow.window import LayerCaches, StepCaches, Window
 from tests.flow.test_fast import small_flow
 from tests.flow.tiny import tiny_prompt, tiny_tokens
 
@@ -38,11 +38,11 @@ def in_windows(
     flow: Flow, mu: Tensor, cond: Tensor, noise: Tensor, cuts: tuple[int, ...]
 ) -> Tensor:
     """Every window sees all before it."""
-    memories: list[Memory] = []
+    memories: list[StepCaches] = []
     parts = []
     for start, end in itertools.pairwise(cuts):
         here = slice(start, end)
-        part, left = solve_behind(
+        part, left = solve_chunk(
             flow.estimator, mu[here], drawn(80, seed=5), cond[here], noise[here],
             Schedule(3, "cosine", 0.7), memories,
         )  # fmt: skip
@@ -93,14 +93,14 @@ def test_tokens_are_encoded_in_windows_as_in_the_whole_with_a_mask(flow: Flow) -
     """Each window looks three tokens ahead, and back at all before it."""
     cuts, n_ahead = (0, 10, 17, 18, 30), 3
     x = drawn(1, cuts[-1], flow.config.encoder.d_model)
-    traces: list[Trace] = []
+    caches: list[LayerCaches] = []
     parts = []
     for start, end in itertools.pairwise(cuts):
-        left = Trace()
+        left = LayerCaches()
         ahead = n_ahead if end < cuts[-1] else 0
-        window = Window(list(traces), left)
+        window = Window(list(caches), left)
         parts.append(flow.encoder(x[:, start : end + ahead], n_ahead=ahead, window=window))
-        traces.append(left)
+        caches.append(left)
     number = torch.bucketize(torch.arange(cuts[-1]), torch.tensor(cuts[1:-1]), right=True)
     wanted = small_flow("standard").encoder(x, number[None, :] <= number[:, None])
     distance = (torch.cat(parts, dim=1) - wanted).norm() / wanted.norm()
@@ -111,20 +111,20 @@ def test_tokens_are_encoded_in_windows_as_in_the_whole_with_a_mask(flow: Flow) -
 @pytest.mark.parametrize("decoder", DECODERS)
 def test_a_rendered_recording_is_heard_and_suits_every_request(decoder: Decoder) -> None:
     flow, prompt, tokens = small_flow(decoder), tiny_prompt(n_tokens=12), tiny_tokens(n_tokens=9)
-    passage = flow.begin(prompt)
-    assert passage.n_bytes > 0
-    assert len(passage.rendered[0].steps) == flow.config.schedule.n_steps
-    one, again = (flow.render_window(tokens, prompt, passage, 3)[0] for _ in range(2))
+    flow_state = flow.prefill(prompt)
+    assert flow_state.n_bytes > 0
+    assert len(flow_state.rendered[0].steps) == flow.config.schedule.n_steps
+    one, again = (flow.render_chunk(tokens, prompt, flow_state, 3)[0] for _ in range(2))
     assert one.shape == (80, 18)
     assert torch.equal(one, again)
-    other = flow.begin(tiny_prompt(seed=4, n_tokens=12))
-    assert (one - flow.render_window(tokens, prompt, other, 3)[0]).abs().max() > 0.01
-    assert (one - flow.render_window(tokens, prompt, passage, 4)[0]).abs().max() > 0.01
+    other = flow.prefill(tiny_prompt(seed=4, n_tokens=12))
+    assert (one - flow.render_chunk(tokens, prompt, other, 3)[0]).abs().max() > 0.01
+    assert (one - flow.render_chunk(tokens, prompt, flow_state, 4)[0]).abs().max() > 0.01
 
 
 def test_a_recording_of_an_odd_length_is_rendered() -> None:
     flow, prompt = small_flow("meanflow"), tiny_prompt(n_tokens=7, odd=True)
-    mel, _ = flow.render_window(tiny_tokens(), prompt, flow.begin(prompt), 0)
+    mel, _ = flow.render_chunk(tiny_tokens(), prompt, flow.prefill(prompt), 0)
     assert mel.shape == (80, 18)
 
 
@@ -132,28 +132,28 @@ def test_a_recording_of_an_odd_length_is_rendered() -> None:
 def test_an_utterance_in_windows_can_be_gone_on_from_anywhere(flow: Flow) -> None:
     """Twice from the same place gives the same; what is out of sight is let go."""
     prompt, tokens = tiny_prompt(n_tokens=12), tiny_tokens(n_tokens=40)
-    passage, parts, places = flow.begin(prompt), [], []
+    flow_state, parts, places = flow.prefill(prompt), [], []
     for start, end in itertools.pairwise((0, 6, 14, 24, 40)):
-        places.append((start, end, passage))
+        places.append((start, end, flow_state))
         ahead = 3 if end < 40 else 0
         window = tokens[start : end + ahead]
-        mel, passage = flow.render_window(window, prompt, passage, 5, n_ahead=ahead)
+        mel, flow_state = flow.render_chunk(window, prompt, flow_state, 5, n_ahead=ahead)
         parts.append(mel)
-    assert passage.n_frames == 80
-    assert len(passage.rendered) == 3  # the recording and the last two
+    assert flow_state.n_frames == 80
+    assert len(flow_state.rendered) == 3  # the recording and the last two
     start, end, place = places[2]
-    again, _ = flow.render_window(tokens[start : end + 3], prompt, place, 5, n_ahead=3)
+    again, _ = flow.render_chunk(tokens[start : end + 3], prompt, place, 5, n_ahead=3)
     assert torch.equal(again, parts[2])
     assert torch.cat(parts, dim=1).shape == (80, 80)
 
 
 def test_a_window_hands_on_what_came_before() -> None:
-    first = Trace()
+    first = LayerCaches()
     window = Window((), first)
     x = drawn(1, 5, 3)
     assert torch.equal(window.past(x, 2)[:, :2], torch.zeros(1, 2, 3))
     window.reach(x, x + 1)
-    later = Window([first], second := Trace())
+    later = Window([first], second := LayerCaches())
     assert torch.equal(later.past(x, 2)[:, :2], x[:, -2:])
     keys, values = later.reach(x, x)
     assert torch.equal(torch.stack(keys), torch.stack((x, x)))

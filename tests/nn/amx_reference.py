@@ -64,10 +64,10 @@ def add_norm(x: Tensor, y: Tensor | None, norm: nn.LayerNorm) -> tuple[Tensor, T
 
 
 def norm_mish(
-    h: Tensor, norm: nn.LayerNorm, shift: Tensor | None = None, around: Tensor | None = None
+    h: Tensor, norm: nn.LayerNorm, shift: Tensor | None = None, residual: Tensor | None = None
 ) -> Tensor:
     out = F.mish(normed(h, norm))
-    for added in (shift, around):
+    for added in (shift, residual):
         out = out if added is None else out + added.double()
     return out
 
@@ -78,8 +78,8 @@ def convolve(
     bias: Tensor,
     *,
     dilation: int = 1,
-    around: Tensor | None = None,
-    bends: bool = False,
+    residual: Tensor | None = None,
+    gelu: bool = False,
     norm: nn.LayerNorm | None = None,
 ) -> Tensor:
     """(B, T + reach, D) -> (B, T, D') before it is rounded, if it is to be
@@ -89,8 +89,8 @@ def convolve(
     x = rounded(normed(x, norm) if norm else x)
     made = F.conv1d(x.transpose(1, 2), rounded(weight), bias.double(), dilation=dilation)
     out = made.transpose(1, 2)
-    out = out if around is None else out + around.double()
-    return F.gelu(out) if bends else out
+    out = out if residual is None else out + residual.double()
+    return F.gelu(out) if gelu else out
 
 
 def pack(weight: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from nightingale.nn import convolution, native, tiles
+from nightingale.nn import amx, convolution, native
 from nightingale.nn.packing import GROUP, Bits
 from nightingale.t3.attention import Alignment
 from nightingale.t3.cache import KVCache
@@ -41,7 +41,7 @@ if IS_X86:
         "stack_avx2": ("stack.c", "-march=x86-64-v3"),
         "stack_vnni": ("stack.c", "-DEMULATE_VNNI", *emulation.EMULATION, *emulation.NATIVE),
         "stack_amx": ("stack.c", "-DEMULATE_AMX", *emulation.EMULATION, *emulation.NATIVE),
-        "tiles": ("tiles.c", "convolve.c", *emulation.EMULATION, *emulation.NATIVE),
+        "amx": ("amx.c", "convolve.c", *emulation.EMULATION, *emulation.NATIVE),
     }
 PLANTS = {
     "overflow": "int nightingale_plant(char *x, int n) { return x[n]; }",
@@ -52,7 +52,7 @@ PLANTS = {
 def compiled(kind: str) -> ctypes.CDLL:
     """One library with sanitizers."""
     library = ctypes.CDLL(str(emulation.build(FLAGS, SOURCES[kind], native.FOLDER)))
-    return (native.declare_amx if kind == "tiles" else native.declare_stack)(library)
+    return (native.declare_amx if kind == "amx" else native.declare_stack)(library)
 
 
 def drawn(*shape: int) -> torch.Tensor:
@@ -103,7 +103,7 @@ def windows(draw: st.DrawFn) -> dict[str, Any]:
         "n": draw(st.integers(1, 100)),
         "segments": draw(st.lists(st.integers(1, 90), min_size=1, max_size=3)),
         "n_heads": draw(st.integers(1, 3)),
-        "d_head": draw(st.sampled_from(tiles.D_HEADS)),
+        "d_head": draw(st.sampled_from(amx.D_HEADS)),
         "n_in": draw(st.integers(1, 100)),
         "n_out": draw(st.integers(1, 100)),
         "n_taps": draw(st.integers(1, 7)),
@@ -113,21 +113,19 @@ def windows(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def run_window(**sizes: Any) -> None:
-    """Every exported function of tiles.c and convolve.c."""
+    """Every exported function of amx.c and convolve.c."""
     n_rows, n, width = sizes["n_rows"], sizes["n"], sizes["n_heads"] * sizes["d_head"]
     parts = [drawn(n_rows, length, width).bfloat16() for length in sizes["segments"]]
-    tiles.attend(drawn(n_rows, n, width).bfloat16(), parts, parts, sizes["n_heads"])
+    amx.attend(drawn(n_rows, n, width).bfloat16(), parts, parts, sizes["n_heads"])
     norm = nn.LayerNorm(width)
-    tiles.add_norm(drawn(n_rows, n, width), drawn(n_rows, n, width).bfloat16(), norm)
-    tiles.norm_mish(drawn(n, width).bfloat16(), norm, drawn(width))
-    tiles.norm_mish_around(drawn(n, width).bfloat16(), norm, drawn(n, width).bfloat16())
+    amx.add_norm(drawn(n_rows, n, width), drawn(n_rows, n, width).bfloat16(), norm)
+    amx.norm_mish(drawn(n, width).bfloat16(), norm, drawn(width))
+    amx.norm_mish_residual(drawn(n, width).bfloat16(), norm, drawn(n, width).bfloat16())
     taps, dilation = sizes["n_taps"], sizes["dilation"]
     layer = convolution.Convolution(
         drawn(sizes["n_out"], sizes["n_in"], taps), drawn(sizes["n_out"]), dilation
     )
-    layer(
-        drawn(n_rows, n + layer.reach, layer.n_in).bfloat16(), narrow=n % 2 == 0, bends=n % 3 == 0
-    )
+    layer(drawn(n_rows, n + layer.reach, layer.n_in).bfloat16(), bf16=n % 2 == 0, gelu=n % 3 == 0)
     linear = convolution.Convolution(drawn(sizes["n_out"], width, 1), None)
     if linear.n_in == width:
         linear(drawn(n_rows, n, width), norm=norm)
@@ -143,15 +141,15 @@ def run_all(n_shapes: int) -> dict[str, int]:
         phases=[Phase.generate], suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     for kind in SOURCES:
-        name, library = "tiles" if kind == "tiles" else "library", compiled(kind)
+        name, library = "amx" if kind == "amx" else "library", compiled(kind)
 
         def run(sizes: dict[str, Any], kind: str = kind) -> None:
             n_run[kind] += 1
             torch.set_num_threads(sizes.pop("n_threads"))
-            (run_window if kind == "tiles" else run_stack)(**sizes)
+            (run_window if kind == "amx" else run_stack)(**sizes)
 
         with mock.patch.object(native, name, mock.Mock(return_value=library)):
-            drawing(given(windows() if kind == "tiles" else stacks())(run))()
+            drawing(given(windows() if kind == "amx" else stacks())(run))()
     return n_run
 
 

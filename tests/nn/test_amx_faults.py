@@ -34,95 +34,95 @@ class Fault(NamedTuple):
 
 FAULTS = [
     Fault(
-        "tiles",
+        "amx",
         "attend",
         "keys are in plain order",
-        "tiles.c",
+        "amx.c",
         "place / 8 * 4 + place % 4 + (place % 8 < 4 ? 0 : TILE)",
         "place",
     ),
     Fault(
-        "tiles",
+        "amx",
         "attend",
         "the last value is dropped",
-        "tiles.c",
+        "amx.c",
         "a + 1 < n ?",
         "a + 2 < n ?",
     ),
     Fault(
-        "tiles",
+        "amx",
         "attend",
         "keys that are only padding are counted",
-        "tiles.c",
+        "amx.c",
         "key_at(place) < n ? BF16_ONE : 0",
         "key_at(place) <= n ? BF16_ONE : 0",
     ),
     Fault(
-        "tiles",
+        "amx",
         "attend",
         "the last query is dropped",
-        "tiles.c",
+        "amx.c",
         "i < n_here; i++) memcpy(last",
         "i < n_here - 1; i++) memcpy(last",
     ),
     Fault(
-        "tiles",
+        "amx",
         "attend",
         "halves of a key are swapped",
-        "tiles.c",
+        "amx.c",
         "_tile_loadd(6, keys + 256 * half, 64)",
         "_tile_loadd(6, keys + 256 * (d / 32 - 1 - half), 64)",
     ),
     Fault(
-        "tiles",
+        "amx",
         "attend",
         "weights are cut off instead of rounded",
-        "tiles.c",
+        "amx.c",
         "_mm512_avg_epu16(n, _mm512_setzero_si512())",
         "_mm512_avg_epu16(_mm512_sub_epi16(n, _mm512_set1_epi16(1)), _mm512_setzero_si512())",
     ),
     Fault(
-        "tiles",
+        "amx",
         "attend far",
         "weights are never measured again",
-        "tiles.c",
+        "amx.c",
         "all_fit &= sums[i] < LARGEST_WEIGHT;",
         "",
     ),
     Fault(
-        "tiles",
+        "amx",
         "add_norm",
         "bfloat16 is cut off instead of rounded",
-        "tiles.h",
+        "amx.h",
         "_mm512_cvtneps_pbh(x)",
         "_mm512_cvtneps_pbh(_mm512_mul_ps(x, _mm512_set1_ps(1 - 0x1p-9f)))",
     ),
     Fault(
-        "tiles",
+        "amx",
         "add_norm",
         "the stream does not keep what is added",
-        "tiles.c",
+        "amx.c",
         "_mm512_storeu_ps(here + i, sum);",
         "if (i) _mm512_storeu_ps(here + i, sum);",
     ),
     Fault(
-        "tiles",
+        "amx",
         "norm_mish",
         "the denominator of mish is off",
-        "tiles.c",
+        "amx.c",
         "_mm512_add_ps(n, _mm512_set1_ps(2))",
         "_mm512_add_ps(n, _mm512_set1_ps(1.99f))",
     ),
     Fault(
-        "tiles",
+        "amx",
         "norm_mish",
         "the residual is forgotten",
-        "tiles.c",
-        "if (around) y =",
+        "amx.c",
+        "if (residual) y =",
         "if (0) y =",
     ),
     Fault(
-        "tiles",
+        "amx",
         "convolve",
         "pairs of inputs are packed the other way round",
         "convolve.c",
@@ -130,7 +130,7 @@ FAULTS = [
         "2 * o + 1 - i % 2",
     ),
     Fault(
-        "tiles",
+        "amx",
         "convolve",
         "dilation is forgotten",
         "convolve.c",
@@ -138,7 +138,7 @@ FAULTS = [
         "tap * c->n_in",
     ),
     Fault(
-        "tiles",
+        "amx",
         "convolve",
         "the last frame is dropped",
         "convolve.c",
@@ -146,7 +146,7 @@ FAULTS = [
         "(size_t)(n_here + reach - 1)",
     ),
     Fault(
-        "tiles",
+        "amx",
         "convolve",
         "the last outputs are dropped",
         "convolve.c",
@@ -154,7 +154,7 @@ FAULTS = [
         "out < end - 32 || out == 0; out += 32",
     ),
     Fault(
-        "tiles",
+        "amx",
         "convolve",
         "weights are cut off instead of rounded",
         "convolve.c",
@@ -162,23 +162,23 @@ FAULTS = [
         "bits",
     ),
     Fault(
-        "tiles",
+        "amx",
         "gelu",
         "gelu comes before the residual",
         "convolve.c",
-        "if (p->around) y = _mm512_add_ps",
-        "if (p->bends) y = gelu(y);\n      if (p->around) y = _mm512_add_ps",
+        "if (p->residual) y = _mm512_add_ps",
+        "if (p->gelu) y = gelu(y);\n      if (p->residual) y = _mm512_add_ps",
     ),
     Fault(
-        "tiles",
+        "amx",
         "gelu",
         "a coefficient of gelu is off by 0.15 %",
-        "tiles.h",
+        "amx.h",
         "-6.65782019e-02f",
         "-6.66782019e-02f",
     ),
     Fault(
-        "tiles",
+        "amx",
         "norm on the way in",
         "the second block is normed as the first",
         "convolve.c",
@@ -186,7 +186,7 @@ FAULTS = [
         "p->stream + (first % FRAMES + i) * c->n_in",
     ),
     Fault(
-        "tiles",
+        "amx",
         "snake",
         "a coefficient of the sine is off by 0.1 %",
         "convolve.c",
@@ -194,7 +194,7 @@ FAULTS = [
         "-1.6686659712791443e-1f",
     ),
     Fault(
-        "tiles",
+        "amx",
         "snake",
         "the last row of padding is not zero",
         "convolve.c",
@@ -248,7 +248,7 @@ def use(kind: emulation.Kind, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """Sources in that folder, compiled, in place of the library that this processor has."""
     file = emulation.build(FLAGS, emulation.ARGUMENTS[kind], folder)
     library = emulation.load(kind, file)
-    monkeypatch.setattr(native, "tiles" if kind == "tiles" else "library", lambda: library)
+    monkeypatch.setattr(native, "amx" if kind == "amx" else "library", lambda: library)
 
 
 @pytest.fixture
@@ -271,10 +271,10 @@ def test_a_fault_in_a_kernel_is_caught(
         (CHECKS | PACKED_CHECKS)[fault.check]()
 
 
-@pytest.mark.parametrize("kind", ["tiles", "stack_amx", "stack_vnni"])
+@pytest.mark.parametrize("kind", ["amx", "stack_amx", "stack_vnni"])
 def test_without_a_fault_nothing_is_caught(
     kind: emulation.Kind, sources: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(kind, sources, monkeypatch)
-    for check in (CHECKS if kind == "tiles" else PACKED_CHECKS).values():
+    for check in (CHECKS if kind == "amx" else PACKED_CHECKS).values():
         check()

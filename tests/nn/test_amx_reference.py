@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nightingale.nn import native, tiles
+from nightingale.nn import amx, native
 from nightingale.nn.convolution import Convolution, Snake
 from tests.emulation import library as emulation
 from tests.nn import amx_reference as reference
@@ -52,11 +52,11 @@ def agree(made: Tensor, exact: Tensor, slack: float) -> None:
 
 
 def check_attend() -> None:
-    for d_head in tiles.D_HEADS:
+    for d_head in amx.D_HEADS:
         for n_rows, n_queries, n_keys in SHAPES:
             queries = 3 * drawn(n_rows, n_queries, 2 * d_head).bfloat16()
             keys, values = (drawn(n_rows, n_keys, 2 * d_head, seed=s).bfloat16() for s in (1, 2))
-            made = tiles.attend(queries, [keys], [values], 2)
+            made = amx.attend(queries, [keys], [values], 2)
             agree(made, reference.attend(queries, keys, values, 2), WEIGHT)
 
 
@@ -66,7 +66,7 @@ def check_attend_far() -> None:
     queries = queries.abs()
     for size in (20, 2000):
         keys[:, 70], keys[:, 75] = size, 0.975 * size
-        made = tiles.attend(queries, [keys], [values], 1)
+        made = amx.attend(queries, [keys], [values], 1)
         agree(made, reference.attend(queries, keys, values, 1), WEIGHT)
 
 
@@ -74,7 +74,7 @@ def check_add_norm() -> None:
     norm, x, y = random_norm(48), 3 * drawn(2, 7, 48) + 5, drawn(2, 7, 48, seed=1).bfloat16()
     for added in (None, y):
         stream = x.clone()
-        made = tiles.add_norm(stream, added, norm)
+        made = amx.add_norm(stream, added, norm)
         wanted, exact = reference.add_norm(x, added, norm)
         assert torch.equal(stream, wanted)
         agree(made, exact, SUMS)
@@ -82,12 +82,12 @@ def check_add_norm() -> None:
 
 def check_norm_mish() -> None:
     norm, h = random_norm(48), 4 * drawn(2, 7, 48).bfloat16()
-    shift, around = drawn(48), drawn(2, 7, 48, seed=1).bfloat16()
-    agree(tiles.norm_mish(h, norm), reference.norm_mish(h, norm), MISH)
-    agree(tiles.norm_mish(h, norm, shift), reference.norm_mish(h, norm, shift), MISH)
-    made = tiles.norm_mish_around(h, norm, around)
+    shift, residual = drawn(48), drawn(2, 7, 48, seed=1).bfloat16()
+    agree(amx.norm_mish(h, norm), reference.norm_mish(h, norm), MISH)
+    agree(amx.norm_mish(h, norm, shift), reference.norm_mish(h, norm, shift), MISH)
+    made = amx.norm_mish_residual(h, norm, residual)
     assert made.dtype == torch.float32
-    agree(made, reference.norm_mish(h, norm, around=around), MISH)
+    agree(made, reference.norm_mish(h, norm, residual=residual), MISH)
 
 
 def check_convolve() -> None:
@@ -97,20 +97,20 @@ def check_convolve() -> None:
         assert torch.equal(layer.weights.flatten(), reference.pack(weight).flatten())
         x = torch.zeros(2, n + layer.reach, layer.n_in).bfloat16()
         x[..., :n_in] = drawn(2, n + layer.reach, n_in, seed=2).bfloat16()
-        around = drawn(2, n, layer.n_out, seed=3)
+        residual = drawn(2, n, layer.n_out, seed=3)
         exact = reference.convolve(x[..., :n_in], weight, bias, dilation=dilation)
-        for narrow in (False, True):
-            agree(layer(x, narrow=narrow)[..., :n_out], exact, SUMS)
-        agree(layer(x, around)[..., :n_out], exact + around[..., :n_out], SUMS)
+        for bf16 in (False, True):
+            agree(layer(x, bf16=bf16)[..., :n_out], exact, SUMS)
+        agree(layer(x, residual)[..., :n_out], exact + residual[..., :n_out], SUMS)
         assert not layer(x)[..., n_out:].any()
 
 
 def check_gelu() -> None:
-    weight, bias, around = drawn(64, 32, 1), drawn(64, seed=1), drawn(1, 70, 64, seed=2)
+    weight, bias, residual = drawn(64, 32, 1), drawn(64, seed=1), drawn(1, 70, 64, seed=2)
     x = drawn(1, 70, 32, seed=3).bfloat16()
-    exact = reference.convolve(x, weight, bias, around=around, bends=True)
-    for narrow in (False, True):
-        agree(Convolution(weight, bias)(x, around, bends=True, narrow=narrow), exact, GELU)
+    exact = reference.convolve(x, weight, bias, residual=residual, gelu=True)
+    for bf16 in (False, True):
+        agree(Convolution(weight, bias)(x, residual, gelu=True, bf16=bf16), exact, GELU)
 
 
 def check_norm_on_the_way_in() -> None:
@@ -162,7 +162,7 @@ def test_amx_kernel_is_its_reference(name: str) -> None:
 @pytest.mark.parametrize("name", CHECKS)
 def test_amx_kernel_in_plain_c_is_its_reference(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a processor without any of these instructions."""
-    monkeypatch.setattr(native, "tiles", lambda: emulation.emulated("tiles", portable=True))
+    monkeypatch.setattr(native, "amx", lambda: emulation.emulated("amx", portable=True))
     CHECKS[name]()
 
 
@@ -174,13 +174,13 @@ def everything() -> dict[str, Tensor]:
     linear = Convolution(drawn(96, 64, 1), drawn(96, seed=1))
     h = x[..., :64].contiguous()
     return {
-        "attend": tiles.attend(queries, [keys], [values], 2),
-        "add_norm": tiles.add_norm(h.float(), h, norm),
-        "norm_mish": tiles.norm_mish(h, norm, drawn(64)),
-        "norm_mish_around": tiles.norm_mish_around(h, norm, h),
+        "attend": amx.attend(queries, [keys], [values], 2),
+        "add_norm": amx.add_norm(h.float(), h, norm),
+        "norm_mish": amx.norm_mish(h, norm, drawn(64)),
+        "norm_mish_residual": amx.norm_mish_residual(h, norm, h),
         "pack": layer.weights,
         "convolve": layer(h),
-        "gelu": layer(h, bends=True, narrow=True),
+        "gelu": layer(h, gelu=True, bf16=True),
         "norm on the way in": linear(h.float(), norm=norm),
         "snake": Snake(drawn(64).abs() + 0.2, 1e-9)(h[0].float(), 5),
     }
@@ -188,7 +188,7 @@ def everything() -> dict[str, Tensor]:
 
 def made_by(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> dict[str, Tensor]:
     with monkeypatch.context() as patch:
-        patch.setattr(native, "tiles", lambda: library)
+        patch.setattr(native, "amx", lambda: library)
         return everything()
 
 
@@ -196,7 +196,7 @@ def made_by(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> dict[str, 
 def test_emulated_vectors_are_the_real_ones_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """But for mish, which divides by an approximation that only the processor knows."""
     near, far = (
-        made_by(emulation.emulated("tiles", portable=portable), monkeypatch)
+        made_by(emulation.emulated("amx", portable=portable), monkeypatch)
         for portable in (False, True)
     )
     for name, made in near.items():
@@ -206,11 +206,11 @@ def test_emulated_vectors_are_the_real_ones_to_the_bit(monkeypatch: pytest.Monke
             assert torch.equal(made, far[name]), name
 
 
-@pytest.mark.skipif(not tiles.are_here(), reason="this processor has no AMX")
+@pytest.mark.skipif(not amx.is_available(), reason="this processor has no AMX")
 @pytest.mark.usefixtures("c_compiler")
 def test_amx_kernels_make_what_their_emulation_makes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few roundings differ: sums may come in another order, products and sums may be fused."""
-    emulated = made_by(emulation.emulated("tiles"), monkeypatch)
+    emulated = made_by(emulation.emulated("amx"), monkeypatch)
     for name, made in everything().items():
         near = emulated[name]
         if name in ("pack", "snake"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nightingale.nn import native, tiles
+from nightingale.nn import amx, native
 
 INFO = Path("/proc/cpuinfo")
 
@@ -31,4 +31,4 @@ def test_what_the_processor_has_is_used(kind: str, needed: str) -> None:
 
 def test_tiles_are_used_where_there_are_tiles() -> None:
     may = {"amx_bf16", "avx512_bf16"} <= flags() and torch.cpu._init_amx()
-    assert tiles.are_here() == may
+    assert amx.is_available() == may

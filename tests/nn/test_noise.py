@@ -6,9 +6,9 @@ import math
 
 import torch
 
-from nightingale.nn.noise import Purpose, exponential, normal, uniform
+from nightingale.nn.noise import NoiseStream, exponential, normal, uniform
 
-T = Purpose.TOKENS
+T = NoiseStream.TOKENS
 
 
 def test_a_draw_can_be_repeated_out_of_order() -> None:
@@ -44,16 +44,16 @@ def test_draws_are_exponential_and_never_zero() -> None:
 
 
 def test_rows_of_normal_draws_belong_to_their_index() -> None:
-    whole = normal(3, Purpose.FRAMES, 0, 30, 80)
-    assert torch.equal(normal(3, Purpose.FRAMES, 10, 5, 80), whole[10:15])
-    assert not torch.equal(normal(3, Purpose.PROMPT_FRAMES, 0, 30, 80), whole)
-    assert normal(3, Purpose.FRAMES, 0, 0, 80).shape == (0, 80)
-    assert normal(3, Purpose.FRAMES, 0, 2, 7).shape == (2, 7)
+    whole = normal(3, NoiseStream.FRAMES, 0, 30, 80)
+    assert torch.equal(normal(3, NoiseStream.FRAMES, 10, 5, 80), whole[10:15])
+    assert not torch.equal(normal(3, NoiseStream.PROMPT_FRAMES, 0, 30, 80), whole)
+    assert normal(3, NoiseStream.FRAMES, 0, 0, 80).shape == (0, 80)
+    assert normal(3, NoiseStream.FRAMES, 0, 2, 7).shape == (2, 7)
 
 
 def test_normal_draws_are_normal_and_independent() -> None:
     """160,000 draws: moments, tail and neighbours' correlation within five standard errors."""
-    drawn = normal(9, Purpose.FRAMES, 0, 2000, 80).double()
+    drawn = normal(9, NoiseStream.FRAMES, 0, 2000, 80).double()
     n = drawn.numel()
     assert abs(drawn.mean()) < 5 / n**0.5
     assert abs(drawn.var() - 1) < 5 * 2**0.5 / n**0.5
@@ -63,7 +63,7 @@ def test_normal_draws_are_normal_and_independent() -> None:
 
 
 def test_uniform_draws_fill_their_range() -> None:
-    drawn = uniform(9, Purpose.SOURCE_PHASE, 0, 10_000)
+    drawn = uniform(9, NoiseStream.SOURCE_PHASE, 0, 10_000)
     assert drawn.min() > 0
     assert drawn.max() < 1
     assert abs(drawn.mean() - 0.5) < 5 * (1 / 12 / 10_000) ** 0.5

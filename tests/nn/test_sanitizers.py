@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 from nightingale.errors import LayoutError
-from nightingale.nn import native, tiles
+from nightingale.nn import amx, native
 from nightingale.nn.packing import GROUP
 from nightingale.t3.cache import KVCache
 from nightingale.t3.model import T3, T3Config
-from nightingale.t3.quantized import QuantizedLinear, QuantizedStack, frame, quantize
+from nightingale.t3.quantized import QuantizedLinear, QuantizedStack, empty_quantized, quantize
 from tests.emulation import library as emulation
 from tests.tiny import TINY
 
@@ -65,7 +65,7 @@ def test_sizes_that_compiled_code_cannot_read_are_refused(sizes: dict[str, int])
 
 def test_heads_of_another_width_are_refused_when_packing_and_when_loading() -> None:
     config = T3Config("english", 1, 128, 4, 256, 300, 100, 150)
-    for pack in (quantize, frame):
+    for pack in (quantize, empty_quantized):
         with pytest.raises(LayoutError, match="d_model must be 64"):
             pack(T3(config), 8)
 
@@ -98,13 +98,13 @@ def test_tensors_that_are_elsewhere_or_of_another_kind_are_refused() -> None:
 def test_rows_that_amx_code_cannot_read_are_refused() -> None:
     x, norm = torch.zeros(1, 4, 96, dtype=torch.bfloat16), nn.LayerNorm(96)
     with pytest.raises(LayoutError, match="heads of 96"):
-        tiles.attend(x, [x], [x], 2)
+        amx.attend(x, [x], [x], 2)
     with pytest.raises(LayoutError, match="do not fit"):
-        tiles.attend(x, [x], [x[:, :3]], 3)
+        amx.attend(x, [x], [x[:, :3]], 3)
     with pytest.raises(LayoutError, match="bfloat16 on the CPU"):
-        tiles.attend(x, [x.float()], [x.float()], 3)
+        amx.attend(x, [x.float()], [x.float()], 3)
     with pytest.raises(LayoutError, match="a norm of 96"):
-        tiles.describe_norm(norm, torch.zeros(2, 64))
+        amx.describe_norm(norm, torch.zeros(2, 64))
 
 
 @pytest.mark.skipif(emulation.compiler() is None, reason="needs a C compiler for Linux")

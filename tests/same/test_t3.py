@@ -32,17 +32,17 @@ def whole_sequence(model: T3, text: list[int], said: list[int], weight: float) -
     voice = tiny_voice()
     prompt = model.speech_emb(voice.tokens)[None]
     words = model.text_emb(torch.tensor(text))[None]
-    wordless = torch.zeros_like(words)
+    uncond = torch.zeros_like(words)
     speech = model.speech_emb(torch.tensor([6561, *said]))[None]
     if model.config.is_llama:
         prompt = prompt + model.speech_pos_emb.emb.weight[: prompt.shape[1]]
         positions = model.text_pos_emb.emb.weight[: len(text)]
-        words, wordless = words + positions, wordless + positions
+        words, uncond = words + positions, uncond + positions
         speech = speech + model.speech_pos_emb.emb.weight[: 1 + len(said)]
         speech = torch.cat([speech[:, :1], speech], dim=1)  # the start token stands there twice
     exaggeration = Options.of(model.config.family).exaggeration
     condition = model.cond_enc(voice.speaker.to(prompt), prompt, exaggeration)
-    rows = [torch.cat([condition, text_row, speech], dim=1) for text_row in (words, wordless)]
+    rows = [torch.cat([condition, text_row, speech], dim=1) for text_row in (words, uncond)]
     logits = model.speech_head(model.tfmr(torch.cat(rows))[:, -1])
     return guide(logits, weight) if weight else logits[0]
 
@@ -54,7 +54,7 @@ def whole_sequence(model: T3, text: list[int], said: list[int], weight: float) -
 def test_cached_steps_give_the_logits_of_the_uncached_whole(family: Family, weight: float) -> None:
     model = tiny_t3(family).double()
     options = dataclasses.replace(Options.of(family), cfg_weight=weight)
-    text = tiny_text(n_tokens=70, family=family)  # longer than a block of the wordless row
+    text = tiny_text(n_tokens=70, family=family)  # longer than a block of the uncond row
     prefix = model.prefix(tiny_voice(), options.exaggeration)
     utterance = Utterance(model, text, prefix, options, None)
     said: list[int] = []
@@ -88,8 +88,8 @@ def test_the_wordless_row_is_read_once_a_voice() -> None:
     lengths = []
     for n_tokens in (10, 5, 60, 100, 20):
         next(model.decode(tiny_text(0, n_tokens), prefix, Options()))
-        assert prefix.wordless
-        lengths.append(prefix.wordless.length - prefix.voice.length)
+        assert prefix.uncond
+        lengths.append(prefix.uncond.length - prefix.voice.length)
     assert lengths == [GRID, GRID, GRID, 2 * GRID, 2 * GRID]
 
 

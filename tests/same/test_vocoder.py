@@ -29,7 +29,7 @@ def slow_f0(w: dict[str, Tensor], mel: Tensor) -> Tensor:
 def slow_filter(w: dict[str, Tensor], mel: Tensor, source: Tensor) -> Tensor:
     window = torch.hann_window(16, dtype=mel.dtype)
     spectrum = torch.stft(source, 16, 4, 16, window, return_complex=True)
-    hum = torch.cat((spectrum.real, spectrum.imag))[None]
+    excitation = torch.cat((spectrum.real, spectrum.imag))[None]
 
     def conv(name: str, x: Tensor, stride: int = 1, padding: int = 0, dilation: int = 1) -> Tensor:
         return F.conv1d(x, w[f"{name}.weight"], w[f"{name}.bias"], stride, padding, dilation)
@@ -51,7 +51,9 @@ def slow_filter(w: dict[str, Tensor], mel: Tensor, source: Tensor) -> Tensor:
         x = F.conv_transpose1d(x, w[f"ups.{i}.weight"], w[f"ups.{i}.bias"], up, cut)
         if i == 2:
             x = torch.cat((x[..., 1:2], x), dim=-1)
-        x = x + block(f"source_resblocks.{i}", conv(f"source_downs.{i}", hum, down, pad), reach)
+        x = x + block(
+            f"source_resblocks.{i}", conv(f"source_downs.{i}", excitation, down, pad), reach
+        )
         three = [block(f"resblocks.{3 * i + j}", x, reach) for j, reach in enumerate((1, 3, 5))]
         x = (three[0] + three[1] + three[2]) / 3
     x = conv("conv_post", F.leaky_relu(x, 0.01), padding=3)
@@ -61,7 +63,7 @@ def slow_filter(w: dict[str, Tensor], mel: Tensor, source: Tensor) -> Tensor:
 
 
 def drawn_source(n_frames: int, seed: int = 0) -> Tensor:
-    """A source that is not a mere hum, in float64."""
+    """A source that is not a mere excitation, in float64."""
     generator = torch.Generator().manual_seed(seed)
     return 0.2 * torch.randn(n_frames * N, generator=generator, dtype=torch.float64)
 

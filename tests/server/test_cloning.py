@@ -413,7 +413,7 @@ def test_what_was_computed_from_a_voice_is_dropped_with_it(
     ask = Ask({**subject.options}, [text], voice=digest)
 
     def n_cached() -> int:
-        return len(model._prefixes) + len(model._passages)
+        return len(model._prefixes) + len(model._prompt_states)
 
     async def check() -> None:
         worker = Worker(model, 2, StepRecord(address), {})

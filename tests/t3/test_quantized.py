@@ -18,7 +18,7 @@ from nightingale.nn.packing import GROUP, Bits, pack, unpack
 from nightingale.t3.attention import Alignment
 from nightingale.t3.cache import KVCache
 from nightingale.t3.model import T3, Utterance
-from nightingale.t3.quantized import QuantizedLinear, QuantizedStack, frame, quantize
+from nightingale.t3.quantized import QuantizedLinear, QuantizedStack, empty_quantized, quantize
 from tests.emulation import library as emulation
 from tests.random_weights import randomize
 from tests.tiny import TINY, tiny_text, tiny_voice
@@ -250,7 +250,7 @@ def test_alignment_heads_are_seen() -> None:
 def test_packed_layers_are_loaded_into_a_frame(family: Family) -> None:
     made = packed(family, 4)
     with torch.device("meta"):
-        empty = frame(T3(TINY[family]), 4)
+        empty = empty_quantized(T3(TINY[family]), 4)
     assert {n: t.shape for n, t in empty.state_dict().items()} == {
         n: t.shape for n, t in made.state_dict().items()
     }
@@ -269,7 +269,7 @@ def test_structures_are_as_large_as_the_compiled_ones() -> None:
     """A field forgotten on one side would move all behind it."""
     library = native.library()
     assert library is not None, "stack.c was not compiled; is there a C compiler?"
-    assert library.nightingale_quantum_bytes() == GROUP + 4 * 16
+    assert library.nightingale_quant_block_bytes() == GROUP + 4 * 16
     assert ctypes.sizeof(native.Layer) == 4 * ctypes.sizeof(native.Linear) + 4 * 8
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import text_time
-from nightingale.text.split import Manner, TextPart
+from nightingale.text.split import SplitPolicy, TextPart
 
 
 @pytest.mark.slow
@@ -16,7 +16,7 @@ def test_texts_of_forty_kinds_are_cut_in_linear_time() -> None:
     for _ in range(3):
         rows = text_time.measure(max_s=10 * text_time.MAX_S)
         assert len({row["kind"] for row in rows}) >= 40
-        found = {(row["kind"], row["manner"]) for row in rows if not row["ok"]}
+        found = {(row["kind"], row["policy"]) for row in rows if not row["ok"]}
         failed = found if failed is None else failed & found
         if not failed:
             return
@@ -24,7 +24,7 @@ def test_texts_of_forty_kinds_are_cut_in_linear_time() -> None:
 
 
 def test_a_cut_in_quadratic_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def rescan(text: str, _manner: Manner) -> list[TextPart]:
+    def rescan(text: str, _manner: SplitPolicy) -> list[TextPart]:
         n_spaces = 0
         for at in range(0, len(text), 50):
             n_spaces += sum(character.isspace() for character in text[:at])

@@ -14,7 +14,7 @@ import nightingale
 from nightingale.errors import LanguageError, TextError
 from nightingale.text.languages import LANGUAGES, LanguageWarning
 from nightingale.text.readable import MAX_UNSPOKEN, Reader, is_speakable
-from nightingale.text.split import SINGLE, TextPart, gather, split
+from nightingale.text.split import SINGLE, TextPart, split, split_stream
 from nightingale.text.structure import Break
 from nightingale.text.tokenizer import (
     EnglishTokenizer,
@@ -96,7 +96,7 @@ def parts_of(
     parts: Iterator[TextPart | None] = (
         reader.whole(text, lambda text: split(text, SINGLE))
         if isinstance(text, str)
-        else reader.arriving(text, lambda pieces: gather(pieces, SINGLE))
+        else reader.arriving(text, lambda pieces: split_stream(pieces, SINGLE))
     )
     return [None if part is None else part.text for part in parts], "".join(reader.unspoken)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nightingale.text import split as splitting
-from nightingale.text.split import EAGER, SINGLE, WHOLE, Manner, TextPart
+from nightingale.text.split import EAGER, SINGLE, WHOLE, SplitPolicy, TextPart
 from nightingale.text.structure import Break
 
 STORY = (
@@ -42,12 +42,12 @@ The U.K. signed at 5 p.m. today. Good.
 """
 
 
-def split(text: str, manner: Manner = WHOLE) -> list[str]:
-    return [part.text for part in splitting.split(text, manner)]
+def split(text: str, policy: SplitPolicy = WHOLE) -> list[str]:
+    return [part.text for part in splitting.split(text, policy)]
 
 
-def gather(pieces: Iterable[str], manner: Manner = EAGER) -> Iterator[str | None]:
-    return (None if part is None else part.text for part in splitting.gather(pieces, manner))
+def split_stream(pieces: Iterable[str], policy: SplitPolicy = EAGER) -> Iterator[str | None]:
+    return (None if part is None else part.text for part in splitting.split_stream(pieces, policy))
 
 
 def handed(text: str, seed: int) -> Iterator[str]:
@@ -74,19 +74,19 @@ def test_a_model_that_knows_single_sentences_gets_one_at_a_time() -> None:
     said = "It was late. Mr. Gray asked her to stay, and she did. Why? Nobody knows."
     alone = ["It was late.", "Mr. Gray asked her to stay, and she did.", "Why? Nobody knows."]
     assert split(said, SINGLE) == alone
-    assert list(gather([said], SINGLE)) == alone
+    assert list(split_stream([said], SINGLE)) == alone
     assert all(len(part) <= SINGLE.limit for part in split(5 * (STORY + " "), SINGLE))
 
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("text", [STORY, BOOK])
 def test_it_does_not_matter_how_the_words_come(seed: int, text: str) -> None:
-    whole = list(splitting.gather([text]))
-    assert list(splitting.gather(handed(text, seed))) == whole
+    whole = list(splitting.split_stream([text]))
+    assert list(splitting.split_stream(handed(text, seed))) == whole
 
 
 def test_nothing_is_lost_and_the_first_part_comes_soon() -> None:
-    parts = [part for part in gather([STORY]) if part]
+    parts = [part for part in split_stream([STORY]) if part]
     assert " ".join(parts) == STORY
     assert parts[0] == "Dr. Miller came in at 3.5 past nothing,"
     read: list[str] = []
@@ -96,7 +96,7 @@ def test_nothing_is_lost_and_the_first_part_comes_soon() -> None:
             read.append(word)
             yield word + " "
 
-    next(gather(writing()))
+    next(split_stream(writing()))
     assert len(read) == 8
 
 
@@ -111,7 +111,7 @@ def test_nothing_is_lost_and_the_first_part_comes_soon() -> None:
     ],
 )
 def test_where_the_first_cut_is(text: str, first: str) -> None:
-    assert (next(gather([text])) or "").startswith(first)
+    assert (next(split_stream([text])) or "").startswith(first)
 
 
 def test_words_without_any_stop_are_cut_between_words() -> None:
@@ -123,11 +123,11 @@ def test_words_without_any_stop_are_cut_between_words() -> None:
 
 
 def test_what_cannot_be_spoken_is_not_a_part_of_its_own() -> None:
-    assert list(gather(["Hello there, my friend. ", "...", " !? ", "Go."])) == [
+    assert list(split_stream(["Hello there, my friend. ", "...", " !? ", "Go."])) == [
         "Hello there, my friend.",
         "... !? Go.",
     ]
-    assert list(gather(["...", "  "])) == []
+    assert list(split_stream(["...", "  "])) == []
     assert split("...") == ["..."]
 
 
@@ -191,8 +191,8 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("manner", [SINGLE, WHOLE])
-def test_splitting_takes_time_in_proportion_to_the_text(kind: str, manner: Manner) -> None:
+@pytest.mark.parametrize("policy", [SINGLE, WHOLE])
+def test_splitting_takes_time_in_proportion_to_the_text(kind: str, policy: SplitPolicy) -> None:
     """Steps of the interpreter are counted, not seconds: a busy machine changes nothing."""
 
     def steps(n_characters: int) -> int:
@@ -207,7 +207,7 @@ def test_splitting_takes_time_in_proportion_to_the_text(kind: str, manner: Manne
         before = sys.gettrace()
         sys.settrace(count)
         try:
-            splitting.split(text, manner)
+            splitting.split(text, policy)
         finally:
             sys.settrace(before)
         return n_steps

@@ -33,14 +33,14 @@ def test_a_convolution_is_one(n_in: int, n_out: int, kernel: int, dilation: int,
     weight, bias, x = drawn(n_out, n_in, kernel), drawn(n_out, seed=1), drawn(n, n_in, seed=2)
     conv = Convolution(weight, bias, dilation)
     padded = between_zeros(x, conv.reach, conv.n_in)
-    around = drawn(n, conv.n_out, seed=3)
-    made = conv(padded, around)
+    residual = drawn(n, conv.n_out, seed=3)
+    made = conv(padded, residual)
     exact = F.conv1d(
         x.bfloat16().double().T[None], weight.bfloat16().double(), bias.double(),
         padding=conv.reach // 2, dilation=dilation,
     )[0].T  # fmt: skip
-    assert (made[:, :n_out] - around[:, :n_out] - exact).abs().max() < 1e-4
-    assert torch.equal(made[:, n_out:], around[:, n_out:])
+    assert (made[:, :n_out] - residual[:, :n_out] - exact).abs().max() < 1e-4
+    assert torch.equal(made[:, n_out:], residual[:, n_out:])
 
 
 def test_several_rows_are_convolved_each_on_its_own() -> None:
@@ -66,7 +66,7 @@ def test_a_stream_is_normed_on_the_way_in() -> None:
 def test_what_is_made_may_be_added_to_a_stream() -> None:
     conv, x = Convolution(drawn(64, 32, 1), drawn(64, seed=1)), drawn(2, 70, 32).bfloat16()
     stream = drawn(2, 70, 64, seed=2)
-    wanted = conv(x, around=stream)
+    wanted = conv(x, residual=stream)
     conv.add_to(stream, x)
     assert torch.equal(stream, wanted)
 
@@ -75,7 +75,7 @@ def test_it_bends_as_gelu_does_far_out_too() -> None:
     conv = Convolution(torch.eye(32)[..., None], None)
     x = torch.cat((torch.linspace(-12, 12, 31 * 32), torch.tensor([-90.0, 90.0] * 16)))
     x = x.view(-1, 32).bfloat16()
-    near, exact = conv(x, bends=True).double(), F.gelu(x.double())
+    near, exact = conv(x, gelu=True).double(), F.gelu(x.double())
     assert ((near - exact).abs() <= 2e-4 * exact.abs() + 1e-4).all()
 
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from nightingale.audio.files import resample
 from nightingale.core import SAMPLES_PER_SECOND
 from nightingale.errors import CorruptFileError
-from nightingale.nn.steady import Conv
+from nightingale.nn.deterministic import Conv
 
 WEIGHTS = Path(__file__).with_name("perth.safetensors")
 

@@ -57,7 +57,7 @@ def _compiled() -> str:
     kind = next((kind for kind in native.KINDS if native.load(kind)), None)
     if kind is None:
         return "no packed weights: install a C compiler and then reinstall nightingale-tts"
-    has_amx = native.tiles()
+    has_amx = native.amx()
     bfloat16 = "with AMX" if has_amx else "not available (needs Intel AMX), fp32 instead"
     return f"packed weights by {kind}; bfloat16 {bfloat16}"
 

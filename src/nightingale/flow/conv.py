@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nightingale.flow.window import Window
-from nightingale.nn.steady import convolve
+from nightingale.nn.deterministic import convolve
 
 
 class CausalConv(nn.Conv1d):

@@ -17,9 +17,9 @@ from nightingale.core import FRAMES_PER_TOKEN
 from nightingale.device import HOST
 from nightingale.flow.conv import CausalConv
 from nightingale.flow.window import Window
-from nightingale.nn.steady import Linear, convolve
+from nightingale.nn.deterministic import Linear, convolve
 
-N_AHEAD = 3  # tokens that the convolution at the entrance sees to the right
+LOOKAHEAD_TOKENS = 3  # tokens that the convolution at the entrance sees to the right
 SLOWEST = 10_000.0  # wavelength of the slowest position wave, in 2 pi
 NORM_EPS = 1e-5
 BLOCK_NORM_EPS = 1e-12
@@ -42,11 +42,11 @@ class Encoder(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         width = config.d_model
-        self.embed = Entrance(width)
+        self.embed = InputProjection(width)
         self.pre_lookahead_layer = LookAhead(width)
         self.encoders = nn.ModuleList(EncoderBlock(config) for _ in range(config.n_layers))
         self.up_layer = _Upsample(width)
-        self.up_embed = Entrance(width)
+        self.up_embed = InputProjection(width)
         self.up_encoders = nn.ModuleList(EncoderBlock(config) for _ in range(config.n_up_layers))
         self.after_norm = nn.LayerNorm(width, NORM_EPS)
 
@@ -74,18 +74,18 @@ class LookAhead(nn.Module):
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv1d(d_model, d_model, N_AHEAD + 1)
+        self.conv1 = nn.Conv1d(d_model, d_model, LOOKAHEAD_TOKENS + 1)
         self.conv2 = CausalConv(d_model, d_model, 3)
 
     def forward(self, x: Tensor, n_ahead: int = 0, window: Window | None = None) -> Tensor:
-        assert n_ahead in (0, N_AHEAD)
-        padded = F.pad(x.transpose(1, 2), (0, N_AHEAD - n_ahead))
+        assert n_ahead in (0, LOOKAHEAD_TOKENS)
+        padded = F.pad(x.transpose(1, 2), (0, LOOKAHEAD_TOKENS - n_ahead))
         ahead = convolve(padded, self.conv1.weight, self.conv1.bias)
         here = x[:, : x.shape[1] - n_ahead]
         return here + self.conv2(F.leaky_relu(ahead).transpose(1, 2), window)
 
 
-class Entrance(nn.Module):
+class InputProjection(nn.Module):
     def __init__(self, d_model: int) -> None:
         super().__init__()
         self.out = nn.Sequential(Linear(d_model, d_model), nn.LayerNorm(d_model, NORM_EPS))

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from nightingale.device import HOST
 from nightingale.flow.conv import CausalConv, convolve_past
 from nightingale.flow.window import Window
-from nightingale.nn.steady import Linear, linear
+from nightingale.nn.deterministic import Linear, linear
 
 NORM_EPS = 1e-5
 TIME_SCALE = 1000.0  # flow time runs from 0 to 1, its waves were made for 0 to 1000
@@ -130,12 +130,12 @@ class Block(nn.ModuleList):
     def __init__(self, config: EstimatorConfig, n_inputs: int, *, ends: bool) -> None:
         width = config.d_model
         transformers = nn.Sequential(*(Transformer(config) for _ in range(config.n_transformers)))
-        parts: list[nn.Module] = [Unit(n_inputs, width, config.d_time), transformers]
+        parts: list[nn.Module] = [ResnetBlock(n_inputs, width, config.d_time), transformers]
         super().__init__([*parts, CausalConv(width, width, 3)] if ends else parts)
 
     @property
-    def unit(self) -> Unit:
-        return cast(Unit, self[0])
+    def unit(self) -> ResnetBlock:
+        return cast(ResnetBlock, self[0])
 
     @property
     def transformers(self) -> list[Transformer]:
@@ -158,8 +158,8 @@ class Block(nn.ModuleList):
         return self[2](x, window)
 
 
-class Unit(nn.Module):
-    """Two causal convolutions, told the time in between, and a way around them."""
+class ResnetBlock(nn.Module):
+    """Two causal convolutions, told the time in between, and a way residual them."""
 
     def __init__(self, n_inputs: int, width: int, d_time: int) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ class Unit(nn.Module):
         self, h: Tensor, shortcut: Tensor, shift: Tensor, window: Window | None = None
     ) -> Tensor:
         """Everything behind the first convolution."""
-        return self.block2(self.block1.settle(h) + shift, window) + shortcut
+        return self.block2(self.block1.norm_act(h) + shift, window) + shortcut
 
 
 class _ConvNorm(nn.Module):
@@ -194,9 +194,9 @@ class _ConvNorm(nn.Module):
         return cast(nn.LayerNorm, self.block["2"])
 
     def forward(self, x: Tensor, window: Window | None = None) -> Tensor:
-        return self.settle(self.conv(x, window))
+        return self.norm_act(self.conv(x, window))
 
-    def settle(self, h: Tensor) -> Tensor:
+    def norm_act(self, h: Tensor) -> Tensor:
         return F.mish(self.norm(h))
 
 
@@ -237,19 +237,19 @@ class _Attention(nn.Module):
 class _FeedForward(nn.Module):
     def __init__(self, width: int, d_ffn: int) -> None:
         super().__init__()
-        rise = nn.ModuleDict({"proj": Linear(width, d_ffn)})
-        self.net = nn.ModuleDict({"0": rise, "2": Linear(d_ffn, width)})
+        up_proj = nn.ModuleDict({"proj": Linear(width, d_ffn)})
+        self.net = nn.ModuleDict({"0": up_proj, "2": Linear(d_ffn, width)})
 
     @property
-    def rise(self) -> nn.Module:
+    def up_proj(self) -> nn.Module:
         return cast(nn.ModuleDict, self.net["0"])["proj"]
 
     @property
-    def fall(self) -> nn.Module:
+    def down_proj(self) -> nn.Module:
         return self.net["2"]
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.fall(F.gelu(self.rise(x)))
+        return self.down_proj(F.gelu(self.up_proj(x)))
 
 
 class _TimeMlp(nn.Module):
@@ -264,7 +264,7 @@ class _TimeMlp(nn.Module):
 
 def make_context(
     entrance: nn.Conv1d,
-    around: nn.Conv1d,
+    residual: nn.Conv1d,
     known: Tensor,
     *,
     guided: bool,
@@ -273,7 +273,7 @@ def make_context(
     """What the entrance makes of the channels behind x: see `Estimator.context`; known (M, 240)."""
     n_x = entrance.in_channels - known.shape[1]
     conv = convolve_past(known[None], entrance.weight[:, n_x:], window=window)
-    shortcut = linear(known[None], around.weight[:, n_x:, 0])
+    shortcut = linear(known[None], residual.weight[:, n_x:, 0])
     if guided:
         conv = torch.cat((conv, torch.zeros_like(conv)))
         shortcut = torch.cat((shortcut, torch.zeros_like(shortcut)))

@@ -1,4 +1,4 @@
-"""The encoder in bfloat16 on processors with matrix tiles: the fast twin of `Encoder`.
+"""The encoder in bfloat16 on processors with AMX: the fast twin of `Encoder`.
 
 The same weights and the same interface; the stream that its layers add to stays in fp32.
 """
@@ -13,16 +13,16 @@ from torch import Tensor, nn
 
 from nightingale.core import FRAMES_PER_TOKEN
 from nightingale.flow.encoder import (
-    N_AHEAD,
+    LOOKAHEAD_TOKENS,
     Encoder,
     EncoderBlock,
-    Entrance,
+    InputProjection,
     align_distances,
     distance_waves,
 )
 from nightingale.flow.fast import Product, past, product_of
 from nightingale.flow.window import Window
-from nightingale.nn import tiles
+from nightingale.nn import amx
 
 
 class FastEncoder(nn.Module):
@@ -33,26 +33,26 @@ class FastEncoder(nn.Module):
         look = slow.pre_lookahead_layer
         self.embed, self.up_embed = _Entrance(slow.embed), _Entrance(slow.up_embed)
         self.ahead, self.behind = product_of(look.conv1), product_of(look.conv2)
-        self.rise = product_of(slow.up_layer.conv)
+        self.up_proj = product_of(slow.up_layer.conv)
         self.blocks = nn.ModuleList(_Block(cast(EncoderBlock, b)) for b in slow.encoders)
         self.up_blocks = nn.ModuleList(_Block(cast(EncoderBlock, b)) for b in slow.up_encoders)
         self.after_norm = slow.after_norm
 
     def forward(self, x: Tensor, *, n_ahead: int = 0, window: Window | None = None) -> Tensor:
         """As `Encoder.forward`."""
-        assert n_ahead in (0, N_AHEAD)
+        assert n_ahead in (0, LOOKAHEAD_TOKENS)
         x = self.embed(x.bfloat16())
-        seen = F.pad(x, (0, 0, 0, N_AHEAD - n_ahead)).bfloat16()
+        seen = F.pad(x, (0, 0, 0, LOOKAHEAD_TOKENS - n_ahead)).bfloat16()
         ahead = self.ahead(seen)
         x = x[:, : x.shape[1] - n_ahead] + self.behind(past(F.leaky_relu(ahead), window=window))
         x = _through(self.blocks, x, window)
         doubled = x.bfloat16().repeat_interleave(FRAMES_PER_TOKEN, dim=1)
-        x = self.up_embed(self.rise(past(doubled, 2 * FRAMES_PER_TOKEN + 1, window)))
+        x = self.up_embed(self.up_proj(past(doubled, 2 * FRAMES_PER_TOKEN + 1, window)))
         return self.after_norm(_through(self.up_blocks, x, window))
 
 
 class _Entrance(nn.Module):
-    def __init__(self, slow: Entrance) -> None:
+    def __init__(self, slow: InputProjection) -> None:
         super().__init__()
         self.product, self.norm = product_of(slow.out[0]), cast(nn.LayerNorm, slow.out[1])
         self.scale = slow.scale
@@ -94,7 +94,7 @@ class _Block(nn.Module):
         self.qkv = Product(torch.cat([part.weight for part in parts]), torch.cat(biases))
         self.distances = _Distances(attention.linear_pos.weight)
         self.out = product_of(attention.linear_out)
-        self.rise, self.fall = product_of(ff.w_1), product_of(ff.w_2)
+        self.up_proj, self.down_proj = product_of(ff.w_1), product_of(ff.w_2)
         self.norm_mha, self.norm_ff = slow.norm_mha, slow.norm_ff
         self.register_buffer("u", attention.pos_bias_u.detach().view(n_heads, 1, -1).bfloat16())
         self.register_buffer("v", attention.pos_bias_v.detach().view(n_heads, 1, -1).bfloat16())
@@ -103,7 +103,7 @@ class _Block(nn.Module):
 
     def forward(self, stream: Tensor, added: Tensor | None, window: Window | None) -> Tensor:
         """The stream, fp32, takes in what the last layer added; returns what this one adds."""
-        qkv = self.qkv(tiles.add_norm(stream, added, self.norm_mha)).chunk(3, dim=-1)
+        qkv = self.qkv(amx.add_norm(stream, added, self.norm_mha)).chunk(3, dim=-1)
         queries, keys, values = (self._heads(part) for part in qkv)  # (B, H, T, D/H)
         if window is not None:
             keys, values = (torch.cat(seen, dim=2) for seen in window.reach(keys, values))
@@ -113,7 +113,7 @@ class _Block(nn.Module):
         scores = (queries + self.u) @ keys.mT + align_distances(by_distance)
         weights = (scores.float() * scale).softmax(-1).bfloat16()
         heard = self.out((weights @ values).transpose(1, 2).flatten(2))
-        return self.fall(F.silu(self.rise(tiles.add_norm(stream, heard, self.norm_ff))))
+        return self.down_proj(F.silu(self.up_proj(amx.add_norm(stream, heard, self.norm_ff))))
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:-1], self.n_heads, -1).transpose(-3, -2)

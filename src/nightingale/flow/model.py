@@ -18,10 +18,10 @@ from nightingale.core import FRAMES_PER_TOKEN, N_SPEECH_CODES, FlowPrompt
 from nightingale.errors import OptionError
 from nightingale.flow.encoder import Encoder, EncoderConfig
 from nightingale.flow.estimator import Estimator, EstimatorConfig
-from nightingale.flow.solver import MEANFLOW, STANDARD, Schedule, solve, solve_behind
-from nightingale.flow.window import Memory, Passage, Trace, Window
-from nightingale.nn.noise import Purpose, normal
-from nightingale.nn.steady import Linear
+from nightingale.flow.solver import MEANFLOW, STANDARD, Schedule, solve, solve_chunk
+from nightingale.flow.window import FlowState, LayerCaches, StepCaches, Window
+from nightingale.nn.deterministic import Linear
+from nightingale.nn.noise import NoiseStream, normal
 
 Decoder = Literal["standard", "meanflow"]
 
@@ -97,57 +97,57 @@ class Flow(nn.Module):
         return mel[n_prompt:].T.contiguous()
 
     @torch.inference_mode()
-    def begin(self, prompt: FlowPrompt) -> Passage:
+    def prefill(self, prompt: FlowPrompt) -> FlowState:
         """Render a voice's recording alone: what every utterance in this voice goes on from.
 
         Its noise is always the same, so that it can be kept.
         """
         self._check(prompt.tokens, prompt)
-        trace = Trace()
-        mu = self._mu(prompt.tokens, 0, Window((), trace))
-        noise = normal(0, Purpose.PROMPT_FRAMES, 0, *mu.shape)
+        caches = LayerCaches()
+        mu = self._mu(prompt.tokens, 0, Window((), caches))
+        noise = normal(0, NoiseStream.PROMPT_FRAMES, 0, *mu.shape)
         cond = prompt.mel[: len(mu)].to(mu)
-        _, memory = self._solve_behind(mu, prompt, cond, noise, ())
-        return Passage((trace,), (memory,))
+        _, steps = self._solve_chunk(mu, prompt, cond, noise, ())
+        return FlowState((caches,), (steps,))
 
     @torch.inference_mode()
-    def render_window(
+    def render_chunk(
         self,
         tokens: Tensor,
         prompt: FlowPrompt,
-        passage: Passage,
+        flow_state: FlowState,
         seed: int,
         *,
         n_ahead: int = 0,
         n_kept: int = 2,
-    ) -> tuple[Tensor, Passage]:
+    ) -> tuple[Tensor, FlowState]:
         """The next window of an utterance: (N,) -> (80, 2 N), and where that leads.
 
         A window sees the recording, the last `n_kept` windows and itself; nothing sees what comes
         later, but for the three tokens `n_ahead` at its end, which are looked at and not rendered.
         """
         self._check(tokens, prompt)
-        trace = Trace()
-        mu = self._mu(tokens, n_ahead, Window(passage.encoded, trace))
-        noise = normal(seed, Purpose.FRAMES, passage.n_frames, *mu.shape)
-        before = passage.rendered
-        mel, memory = self._solve_behind(mu, prompt, torch.zeros_like(mu), noise, before)
-        return mel.T.contiguous(), passage.followed_by(trace, memory, len(mu), n_kept)
+        caches = LayerCaches()
+        mu = self._mu(tokens, n_ahead, Window(flow_state.encoded, caches))
+        noise = normal(seed, NoiseStream.FRAMES, flow_state.n_frames, *mu.shape)
+        before = flow_state.rendered
+        mel, steps = self._solve_chunk(mu, prompt, torch.zeros_like(mu), noise, before)
+        return mel.T.contiguous(), flow_state.followed_by(caches, steps, len(mu), n_kept)
 
     def _mu(self, tokens: Tensor, n_ahead: int, window: Window) -> Tensor:
         embedded = self.input_embedding(tokens.to(self.input_embedding.weight.device))[None]
         return self.encoder_proj(self.encoder(embedded, n_ahead=n_ahead, window=window))[0]
 
-    def _solve_behind(
+    def _solve_chunk(
         self,
         mu: Tensor,
         prompt: FlowPrompt,
         cond: Tensor,
         noise: Tensor,
-        before: Sequence[Memory],
-    ) -> tuple[Tensor, Memory]:
+        before: Sequence[StepCaches],
+    ) -> tuple[Tensor, StepCaches]:
         speaker, schedule = self.speaker(prompt), self.config.schedule
-        return solve_behind(self.estimator, mu, speaker, cond, noise, schedule, before)
+        return solve_chunk(self.estimator, mu, speaker, cond, noise, schedule, before)
 
     def _schedule(self, wanted: Schedule | None) -> Schedule:
         return wanted or self.config.schedule
@@ -210,5 +210,5 @@ class Flow(nn.Module):
 
 def frame_noise(seed: int, n_prompt: int, n_new: int, n_mel: int) -> Tensor:
     """(M, 80): each frame's own draw, whatever stands before or behind it."""
-    recorded = normal(seed, Purpose.PROMPT_FRAMES, 0, n_prompt, n_mel)
-    return torch.cat((recorded, normal(seed, Purpose.FRAMES, 0, n_new, n_mel)))
+    recorded = normal(seed, NoiseStream.PROMPT_FRAMES, 0, n_prompt, n_mel)
+    return torch.cat((recorded, normal(seed, NoiseStream.FRAMES, 0, n_new, n_mel)))

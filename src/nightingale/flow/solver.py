@@ -13,7 +13,7 @@ from torch import Tensor
 from nightingale.device import HOST
 from nightingale.errors import OptionError
 from nightingale.flow.estimator import Estimator
-from nightingale.flow.window import Memory, Trace, Window
+from nightingale.flow.window import LayerCaches, StepCaches, Window
 
 Curve = Literal["cosine", "linear"]
 
@@ -63,25 +63,25 @@ def solve(
 
 
 @torch.inference_mode()
-def solve_behind(
+def solve_chunk(
     estimator: Estimator,
     mu: Tensor,
     speaker: Tensor,
     cond: Tensor,
     noise: Tensor,
     schedule: Schedule,
-    before: Sequence[Memory],
-) -> tuple[Tensor, Memory]:
+    before: Sequence[StepCaches],
+) -> tuple[Tensor, StepCaches]:
     """As `solve`, for frames behind others that are remembered; the mel, and what they leave."""
     times = schedule.times()
     shifts = estimator.shifts(times[:-1], times[1:])
-    left = Memory()
-    window = Window([memory.known for memory in before], left.known)
+    left = StepCaches()
+    window = Window([steps.known for steps in before], left.known)
     context = estimator.context(mu, speaker, cond, guided=schedule.guidance > 0, window=window)
     x = noise.to(mu)
     for step, size in enumerate(times.diff().tolist()):
-        left.steps.append(Trace())
-        window = Window([memory.steps[step] for memory in before], left.steps[-1])
+        left.steps.append(LayerCaches())
+        window = Window([steps.steps[step] for steps in before], left.steps[-1])
         velocity = estimator(x, context, shifts[step], window)
         x = x + size * guide(velocity, schedule.guidance)
     return x, left

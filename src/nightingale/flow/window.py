@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Trace:
+class LayerCaches:
     """What a pass over some frames leaves for the passes over those that follow."""
 
     tails: list[Tensor] = field(default_factory=list)  # (B, n, D) of each convolution's input
@@ -29,39 +29,41 @@ class Trace:
 
 
 @dataclass(slots=True, eq=False)
-class Memory:
-    """What rendering some frames leaves for those that follow: of every step, a trace."""
+class StepCaches:
+    """What rendering some frames leaves for those that follow: of every step, a caches."""
 
-    known: Trace = field(default_factory=Trace)  # of what is the same in all steps
-    steps: list[Trace] = field(default_factory=list)
+    known: LayerCaches = field(default_factory=LayerCaches)  # of what is the same in all steps
+    steps: list[LayerCaches] = field(default_factory=list)
 
     @property
     def n_bytes(self) -> int:
-        return self.known.n_bytes + sum(trace.n_bytes for trace in self.steps)
+        return self.known.n_bytes + sum(caches.n_bytes for caches in self.steps)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Passage:
+class FlowState:
     """Where the rendering of an utterance stands: what its windows so far left for the next.
 
-    The first of each is the voice's recording. Handed along, never changed: a passage can be kept,
-    and gone on from more than once.
+    The first of each is the voice's recording. Handed along, never changed: a state can be kept,
+    and continued from more than once.
     """
 
-    encoded: tuple[Trace, ...]
-    rendered: tuple[Memory, ...]
+    encoded: tuple[LayerCaches, ...]
+    rendered: tuple[StepCaches, ...]
     n_frames: int = 0  # of the utterance, so far
 
     @property
     def n_bytes(self) -> int:
-        rendered = sum(memory.n_bytes for memory in self.rendered)
-        return rendered + sum(trace.n_bytes for trace in self.encoded)
+        rendered = sum(steps.n_bytes for steps in self.rendered)
+        return rendered + sum(caches.n_bytes for caches in self.encoded)
 
-    def followed_by(self, trace: Trace, memory: Memory, n_frames: int, n_kept: int) -> Passage:
+    def followed_by(
+        self, caches: LayerCaches, steps: StepCaches, n_frames: int, n_kept: int
+    ) -> FlowState:
         """One window further; besides the recording, only the last `n_kept` stay in sight."""
-        encoded = (*self.encoded[1:], trace)[-n_kept:]
-        rendered = (*self.rendered[1:], memory)[-n_kept:]
-        return Passage(
+        encoded = (*self.encoded[1:], caches)[-n_kept:]
+        rendered = (*self.rendered[1:], steps)[-n_kept:]
+        return FlowState(
             (self.encoded[0], *encoded), (self.rendered[0], *rendered), self.n_frames + n_frames
         )
 
@@ -69,7 +71,7 @@ class Passage:
 class Window:
     """One pass over frames that follow others; without any before them, they are the first."""
 
-    def __init__(self, before: Sequence[Trace] = (), left: Trace | None = None) -> None:
+    def __init__(self, before: Sequence[LayerCaches] = (), left: LayerCaches | None = None) -> None:
         self._before = before
         self._left = left  # is filled
         self._n_tails = self._n_attentions = 0
@@ -87,7 +89,7 @@ class Window:
 
     def n_before(self, dim: int) -> int:
         """How many positions the next attention will find before its own, along `dim`."""
-        return sum(trace.keys[self._n_attentions].shape[dim] for trace in self._before)
+        return sum(caches.keys[self._n_attentions].shape[dim] for caches in self._before)
 
     def reach(self, keys: Tensor, values: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """Keys and values of all frames before these, and of these at the end."""
@@ -97,6 +99,6 @@ class Window:
         at = self._n_attentions
         self._n_attentions += 1
         return (
-            [*(trace.keys[at] for trace in self._before), keys],
-            [*(trace.values[at] for trace in self._before), values],
+            [*(caches.keys[at] for caches in self._before), keys],
+            [*(caches.values[at] for caches in self._before), values],
         )

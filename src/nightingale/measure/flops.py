@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from nightingale.core import FRAMES_PER_TOKEN, SAMPLES_PER_FRAME
 from nightingale.flow.model import Flow, FlowConfig
-from nightingale.nn.blank import blank
+from nightingale.nn.meta_init import meta_init
 from nightingale.vocoder.model import Vocoder, VocoderConfig
 
 
@@ -21,7 +21,7 @@ def flow_flops(config: FlowConfig, n_tokens: int, n_prompt: int) -> int:
     """To render tokens behind those of a voice: the encoder once, the estimator every step."""
     schedule, n_mel = config.schedule, config.estimator.n_mel
     n_frames = FRAMES_PER_TOKEN * (n_tokens + n_prompt)
-    with blank():
+    with meta_init():
         flow = Flow(config)
         tokens = torch.empty(1, n_tokens + n_prompt, config.encoder.d_model)
         mel, speaker = torch.empty(n_frames, n_mel), torch.empty(n_mel)
@@ -34,11 +34,13 @@ def flow_flops(config: FlowConfig, n_tokens: int, n_prompt: int) -> int:
 
 def vocoder_flops(config: VocoderConfig, n_frames: int) -> int:
     """To turn so many frames into samples."""
-    with blank():
+    with meta_init():
         vocoder = Vocoder(config)
         mel = torch.empty(1, config.n_mels, n_frames)
         source = torch.empty(1, SAMPLES_PER_FRAME * n_frames)
-        return count(lambda: vocoder.f0_predictor(mel)) + count(lambda: vocoder.shape(mel, source))
+        return count(lambda: vocoder.f0_predictor(mel)) + count(
+            lambda: vocoder.synthesize(mel, source)
+        )
 
 
 def count(run: Callable[[], Tensor]) -> int:

@@ -31,7 +31,7 @@ from nightingale.loader import (
     pack,
     pick_decoder,
 )
-from nightingale.nn.blank import blank
+from nightingale.nn.meta_init import meta_init
 from nightingale.t3 import model as t3
 from nightingale.t3.conditioning import SPEAKER_DIM
 from nightingale.text.readable import Readable
@@ -70,7 +70,7 @@ def random_components(
     config = t3.CONFIGS[model.family]
     placement = choose(device)
     check_plan(plan, placement)
-    with blank():
+    with meta_init():
         modules = t3.T3(config), flow.Flow(flow.CONFIGS[chosen]), Vocoder(VocoderConfig())
     for seed, module in enumerate(modules):
         fill(module, seed)

@@ -1,7 +1,7 @@
-"""Convolutions over time in bfloat16 on matrix tiles, and the wave between a vocoder's.
+"""Convolutions over time in bfloat16 by AMX, and the wave between a vocoder's.
 
 Time comes before channels: (T, D). Channels are padded to whole tiles; what is padded is zero and
-stays zero. For processors with tiles: ask `tiles.are_here()` first.
+stays zero. For processors with AMX: ask `amx.is_available()` first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from nightingale.errors import LayoutError
 from nightingale.nn import native
-from nightingale.nn.tiles import describe_norm
+from nightingale.nn.amx import describe_norm
 
 PART = 32  # channels come in multiples of this
 
@@ -59,21 +59,21 @@ class Convolution(nn.Module):
     def forward(
         self,
         x: Tensor,
-        around: Tensor | None = None,
+        residual: Tensor | None = None,
         *,
-        narrow: bool = False,
-        bends: bool = False,
+        bf16: bool = False,
+        gelu: bool = False,
         norm: nn.LayerNorm | None = None,
     ) -> Tensor:
-        """`around`, as wide as the result and in fp32, is added; `bends`: then through gelu.
+        """`residual`, as wide as the result and in fp32, is added; `gelu`: then through gelu.
 
-        The result is fp32, or bfloat16 if it is to be `narrow`. With a norm, for a single tap, x is
+        The result is fp32, or bfloat16 if it is to be `bf16`. With a norm, for a single tap, x is
         fp32 and is normed on the way in.
         """
         *rows, n_seen, _ = x.shape
-        dtype = torch.bfloat16 if narrow else torch.float32
+        dtype = torch.bfloat16 if bf16 else torch.float32
         out = torch.empty(*rows, n_seen - self.reach, self.n_out, dtype=dtype)
-        self._run(x, around, out, bends=bends, norm=norm)
+        self._run(x, residual, out, gelu=gelu, norm=norm)
         return out
 
     def add_to(self, stream: Tensor, x: Tensor) -> None:
@@ -83,27 +83,27 @@ class Convolution(nn.Module):
     def _run(
         self,
         x: Tensor,
-        around: Tensor | None,
+        residual: Tensor | None,
         out: Tensor,
         *,
-        bends: bool = False,
+        gelu: bool = False,
         norm: nn.LayerNorm | None = None,
     ) -> None:
-        self._check(x, around, out, norm)
+        self._check(x, residual, out, norm)
         read = native.address(x, torch.float32 if norm else torch.bfloat16)
-        narrow = out.dtype == torch.bfloat16
-        written = native.address(out, torch.bfloat16 if narrow else torch.float32)
+        bf16 = out.dtype == torch.bfloat16
+        written = native.address(out, torch.bfloat16 if bf16 else torch.float32)
         normed = ctypes.pointer(describe_norm(norm, x)) if norm else None
-        passage = native.Passage(
+        args = native.ConvolutionArgs(
             None if norm else read, read if norm else None, normed,
-            native.address(around, torch.float32),
-            None if narrow else written, written if narrow else None,
-            x.shape[0] if x.dim() == 3 else 1, out.shape[-2], bends,
+            native.address(residual, torch.float32),
+            None if bf16 else written, written if bf16 else None,
+            x.shape[0] if x.dim() == 3 else 1, out.shape[-2], gelu,
         )  # fmt: skip
-        _library().nightingale_convolve(self._for_c(), passage, torch.get_num_threads())
+        _library().nightingale_convolve(self._for_c(), args, torch.get_num_threads())
 
     def _check(
-        self, x: Tensor, around: Tensor | None, out: Tensor, norm: nn.LayerNorm | None
+        self, x: Tensor, residual: Tensor | None, out: Tensor, norm: nn.LayerNorm | None
     ) -> None:
         """Whether C would stay inside of all of them."""
         *rows, n_seen, n_in = x.shape
@@ -114,8 +114,8 @@ class Convolution(nn.Module):
                 f"a convolution of {self.n_in} to {self.n_out} channels and reach {self.reach} was "
                 f"given {tuple(x.shape)}, to write {tuple(out.shape)}"
             )
-        if around is not None and around.shape != expected:
-            raise LayoutError(f"{tuple(around.shape)} cannot be added to {expected}")
+        if residual is not None and residual.shape != expected:
+            raise LayoutError(f"{tuple(residual.shape)} cannot be added to {expected}")
 
     def _for_c(self) -> native.Convolution:
         """Addresses of its weights; they are looked up once, when everything is in its place."""
@@ -160,7 +160,7 @@ class Snake(nn.Module):
 
 
 def _library() -> ctypes.CDLL:
-    library = native.tiles()
+    library = native.amx()
     if library is None:
         raise LayoutError("this processor has no AMX, or its code was not compiled")
     return library

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
-class Purpose(IntEnum):
+class NoiseStream(IntEnum):
     """What the numbers are for: streams of one seed that never meet."""
 
     TOKENS = 1  # index: speech token
@@ -26,17 +26,17 @@ class Purpose(IntEnum):
     PARTS = 6  # index: part of a long text
 
 
-def exponential(seed: int, purpose: Purpose, index: int, n: int) -> Tensor:
+def exponential(seed: int, purpose: NoiseStream, index: int, n: int) -> Tensor:
     """`n` draws from Exp(1), all of them above 0."""
     return torch.from_numpy(-np.log(_uniform(seed, purpose, index, n)).astype(np.float32))
 
 
-def uniform(seed: int, purpose: Purpose, index: int, n: int) -> Tensor:
+def uniform(seed: int, purpose: NoiseStream, index: int, n: int) -> Tensor:
     """`n` draws between 0 and 1."""
     return torch.from_numpy(_uniform(seed, purpose, index, n).astype(np.float32))
 
 
-def normal(seed: int, purpose: Purpose, first: int, n_rows: int, n_columns: int) -> Tensor:
+def normal(seed: int, purpose: NoiseStream, first: int, n_rows: int, n_columns: int) -> Tensor:
     """(n_rows, n_columns) draws from N(0, 1); each row is the draw of its own index."""
     half = (n_columns + 1) // 2
     rows = [_uniform(seed, purpose, first + row, 2 * half) for row in range(n_rows)]
@@ -47,16 +47,17 @@ def normal(seed: int, purpose: Purpose, first: int, n_rows: int, n_columns: int)
     return torch.from_numpy(both[:, :n_columns].astype(np.float32))
 
 
-def lineage(seed: int, part: int) -> int:
+def derive_seed(seed: int, part: int) -> int:
     """The seed of one part of a long text; the first has that of the request."""
     if part == 0:
         return seed
     return int(
-        np.random.Philox(key=seed | int(Purpose.PARTS) << 64, counter=part << 64).random_raw() >> 1
+        np.random.Philox(key=seed | int(NoiseStream.PARTS) << 64, counter=part << 64).random_raw()
+        >> 1
     )
 
 
-def _uniform(seed: int, purpose: Purpose, index: int, n: int) -> NDArray[np.float64]:
+def _uniform(seed: int, purpose: NoiseStream, index: int, n: int) -> NDArray[np.float64]:
     """`n` numbers strictly between 0 and 1, 32 bits each."""
     # The low counter word runs; the index stands above it, so that no two indices overlap.
     bits = np.random.Philox(key=seed | int(purpose) << 64, counter=index << 64)

@@ -27,7 +27,7 @@ def take(model: Nightingale, canary: Iterable[AudioChunk], home: Path) -> Finger
     """Of a model that is loaded; speaks the canary utterance."""
     import torch  # noqa: PLC0415
 
-    from nightingale.nn import tiles  # noqa: PLC0415
+    from nightingale.nn import amx  # noqa: PLC0415
 
     components = model.components
     files = sorted(set(components.files.values()))
@@ -43,7 +43,7 @@ def take(model: Nightingale, canary: Iterable[AudioChunk], home: Path) -> Finger
         "decoder": components.decoder,
         "watermark": components.watermarker is not None,
         "device": f"{components.placement.device} {components.placement.dtype}",
-        "instructions": torch.backends.cpu.get_cpu_capability() + "+tiles" * tiles.are_here(),
+        "instructions": torch.backends.cpu.get_cpu_capability() + "+amx" * amx.is_available(),
         "torch": torch.__version__,
         "canary": samples.hexdigest(),
     }

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nightingale.scheduler import Scheduler
     from nightingale.server.step_record import StepRecord
     from nightingale.speech import SpeechStream
-    from nightingale.text.inlet import Inlet
+    from nightingale.text.text_queue import TextQueue
 
 
 class Here(Protocol):
@@ -44,11 +44,16 @@ class RequestOutput:
     """The way from one request's steps to its front."""
 
     def __init__(
-        self, sender: Sender, number: int, speech: SpeechStream, inlet: Inlet | None, begun: Message
+        self,
+        sender: Sender,
+        number: int,
+        speech: SpeechStream,
+        text_queue: TextQueue | None,
+        begun: Message,
     ) -> None:
         """`begun`: the checkpoint message that it goes on from, or nothing."""
         self._sender, self._number, self._speech = sender, number, speech
-        self.inlet = inlet
+        self.text_queue = text_queue
         self.is_dropped = False  # another request took its place: nothing is sent any more
         self._idle_since: float | None = None
         self._idle_s = 0.0  # since the last chunk, for want of text
@@ -76,8 +81,8 @@ class RequestOutput:
 
     def is_ready(self) -> bool:
         """There is text to speak."""
-        n_characters = 0 if self.inlet is None else self.inlet.n_characters  # read before
-        is_ready, now = self.inlet is None or self.inlet.is_ready(), time.monotonic()
+        n_characters = 0 if self.text_queue is None else self.text_queue.n_characters  # read before
+        is_ready, now = self.text_queue is None or self.text_queue.is_ready(), time.monotonic()
         if is_ready and self._idle_since is not None:
             self._idle_s += now - self._idle_since
         if not is_ready and self._idle_since is None:

@@ -33,7 +33,7 @@ from nightingale.server.request_output import RequestOutput, failure
 from nightingale.server.step_record import StepRecord
 from nightingale.server.wire import Message
 from nightingale.speech import Checkpoint
-from nightingale.text.inlet import Inlet
+from nightingale.text.text_queue import TextQueue
 
 if TYPE_CHECKING:
     from nightingale.pipeline import Nightingale
@@ -144,14 +144,14 @@ class Connection:
         if voice is None:
             self.send({"kind": "need_voice", "id": number, "voice": message["voice"]})
             return
-        inlet = Inlet(pieces) if message["is_arriving"] else None
-        if inlet is not None and not message["is_open"]:
-            inlet.end()
-        text = "".join(pieces) if inlet is None else inlet
+        text_queue = TextQueue(pieces) if message["is_arriving"] else None
+        if text_queue is not None and not message["is_open"]:
+            text_queue.end()
+        text = "".join(pieces) if text_queue is None else text_queue
         begun = message.get("resume") or {}
         behind = Checkpoint.from_json(begun["checkpoint"]) if begun else None
         speech = self.worker.model.stream(text, voice, resume=behind, **message["options"])
-        output = RequestOutput(self, number, speech, inlet, begun)
+        output = RequestOutput(self, number, speech, text_queue, begun)
         self._drop(number)
         request = self.worker.scheduler.admit(
             speech,
@@ -175,11 +175,11 @@ class Connection:
     def _on_text(self, message: Message, _payload: bytes) -> None:
         if message["id"] not in self._open:
             return
-        inlet = self._open[message["id"]][1].inlet
-        if inlet is not None:
-            inlet.put(str(message["text"]))
+        text_queue = self._open[message["id"]][1].text_queue
+        if text_queue is not None:
+            text_queue.put(str(message["text"]))
             if message["is_last"]:
-                inlet.end()
+                text_queue.end()
             self.worker.scheduler.wake()
 
     def _on_allow(self, message: Message, _payload: bytes) -> None:

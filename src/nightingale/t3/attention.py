@@ -51,7 +51,7 @@ def causal_mask(n_new: int, n_all: int, device: torch.device) -> Tensor | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ForwardContext:
     """What the layers share during one forward pass; without a cache, everything is new."""
 
     cache: KVCache | None
@@ -59,7 +59,7 @@ class Reading:
     alignment: Alignment | None
 
     @classmethod
-    def of(cls, x: Tensor, cache: KVCache | None, alignment: Alignment | None) -> Reading:
+    def of(cls, x: Tensor, cache: KVCache | None, alignment: Alignment | None) -> ForwardContext:
         n_new = x.shape[1]
         n_all = n_new + (cache.length if cache else 0)
         return cls(cache, causal_mask(n_new, n_all, x.device), alignment)

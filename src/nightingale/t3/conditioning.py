@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nightingale.nn.steady import Linear
+from nightingale.nn.deterministic import Linear
 from nightingale.t3.attention import split_heads
 
 SPEAKER_DIM = 256
@@ -47,14 +47,14 @@ class Perceiver(nn.Module):
         super().__init__()
         self.pre_attention_query = nn.Parameter(torch.empty(1, N_QUERIES, d_model))
         nn.init.normal_(self.pre_attention_query, std=0.02)
-        self.attn = _Glance(d_model)
+        self.attn = CrossAttention(d_model)
 
     def forward(self, prompt: Tensor) -> Tensor:
         digests = self.attn(self.pre_attention_query, prompt)
         return self.attn(digests, digests)
 
 
-class _Glance(nn.Module):
+class CrossAttention(nn.Module):
     """Attention of one sequence to another; both are normed, the residual is not."""
 
     def __init__(self, d_model: int) -> None:

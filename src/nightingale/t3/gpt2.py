@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nightingale.nn.steady import linear
-from nightingale.t3.attention import Alignment, Reading, split_heads
+from nightingale.nn.deterministic import linear
+from nightingale.t3.attention import Alignment, ForwardContext, split_heads
 from nightingale.t3.cache import KVCache
 
 NORM_EPS = 1e-5
@@ -33,10 +33,10 @@ class Gpt2(nn.Module):
     ) -> Tensor:
         """Read (B, T, D) behind what the cache holds; returns the normed last layer, (B, T, D)."""
         start = cache.length if cache else 0
-        reading = Reading.of(x, cache, alignment)
+        context = ForwardContext.of(x, cache, alignment)
         x = x + self.wpe.weight[start : start + x.shape[1]]
         for layer in self.h:
-            x = layer(x, reading)
+            x = layer(x, context)
         if cache is not None:
             cache.advance(x.shape[1])
         return self.ln_f(x)
@@ -50,8 +50,8 @@ class Layer(nn.Module):
         self.ln_2 = nn.LayerNorm(d_model, NORM_EPS)
         self.mlp = _FeedForward(d_model, d_ffn)
 
-    def forward(self, x: Tensor, reading: Reading) -> Tensor:
-        x = x + self.attn(self.ln_1(x), reading)
+    def forward(self, x: Tensor, context: ForwardContext) -> Tensor:
+        x = x + self.attn(self.ln_1(x), context)
         return x + self.mlp(self.ln_2(x))
 
 
@@ -63,11 +63,11 @@ class _Attention(nn.Module):
         self.c_attn = _InOut(d_model, 3 * d_model)
         self.c_proj = _InOut(d_model, d_model)
 
-    def forward(self, x: Tensor, reading: Reading) -> Tensor:
+    def forward(self, x: Tensor, context: ForwardContext) -> Tensor:
         queries, keys, values = (
             split_heads(part, self.n_heads) for part in self.c_attn(x).chunk(3, dim=-1)
         )
-        return self.c_proj(reading.attend(self.index, queries, keys, values))
+        return self.c_proj(context.attend(self.index, queries, keys, values))
 
 
 class _FeedForward(nn.Module):

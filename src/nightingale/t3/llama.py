@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nightingale.device import HOST
-from nightingale.nn.steady import Linear
-from nightingale.t3.attention import Alignment, Reading, split_heads
+from nightingale.nn.deterministic import Linear
+from nightingale.t3.attention import Alignment, ForwardContext, split_heads
 from nightingale.t3.cache import KVCache
 
 ROPE_THETA = 500_000.0
@@ -46,9 +46,9 @@ class Llama(nn.Module):
         start = cache.length if cache else 0
         here = slice(start, start + x.shape[1])
         rotation = self.cos[here].to(x.dtype), self.sin[here].to(x.dtype)
-        reading = Reading.of(x, cache, alignment)
+        context = ForwardContext.of(x, cache, alignment)
         for layer in self.layers:
-            x = layer(x, rotation, reading)
+            x = layer(x, rotation, context)
         if cache is not None:
             cache.advance(x.shape[1])
         return self.norm(x)
@@ -62,8 +62,10 @@ class Layer(nn.Module):
         self.input_layernorm = nn.RMSNorm(d_model, NORM_EPS)
         self.post_attention_layernorm = nn.RMSNorm(d_model, NORM_EPS)
 
-    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], reading: Reading) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), rotation, reading)
+    def forward(
+        self, x: Tensor, rotation: tuple[Tensor, Tensor], context: ForwardContext
+    ) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), rotation, context)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -77,11 +79,13 @@ class _Attention(nn.Module):
         self.v_proj = Linear(d_model, d_model, bias=False)
         self.o_proj = Linear(d_model, d_model, bias=False)
 
-    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], reading: Reading) -> Tensor:
+    def forward(
+        self, x: Tensor, rotation: tuple[Tensor, Tensor], context: ForwardContext
+    ) -> Tensor:
         queries = rotate(split_heads(self.q_proj(x), self.n_heads), *rotation)
         keys = rotate(split_heads(self.k_proj(x), self.n_heads), *rotation)
         values = split_heads(self.v_proj(x), self.n_heads)
-        return self.o_proj(reading.attend(self.index, queries, keys, values))
+        return self.o_proj(context.attend(self.index, queries, keys, values))
 
 
 class _FeedForward(nn.Module):

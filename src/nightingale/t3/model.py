@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from nightingale.core import START_OF_SPEECH, Family, Options, T3Prompt
 from nightingale.errors import OptionError, TextError
-from nightingale.nn.noise import Purpose, exponential
-from nightingale.nn.steady import Linear
+from nightingale.nn.deterministic import Linear
+from nightingale.nn.noise import NoiseStream, exponential
 from nightingale.t3.attention import Alignment, Heads
 from nightingale.t3.cache import KVCache
 from nightingale.t3.conditioning import N_QUERIES, SPEAKER_DIM, Conditioner
@@ -119,8 +119,8 @@ class T3(nn.Module):
         like = x.to(self.tfmr.cache_dtype or x.dtype)
         voice = KVCache.empty(self.config.n_layers, shape, like=like)
         self.tfmr(x, voice)
-        wordless = voice.fork(voice.length + GRID) if self.config.is_llama else None
-        return Prefix(voice, wordless)
+        uncond = voice.fork(voice.length + GRID) if self.config.is_llama else None
+        return Prefix(voice, uncond)
 
     def embed_text(self, text: Sequence[int]) -> Tensor:
         """(1, T, D)"""
@@ -143,19 +143,19 @@ class T3(nn.Module):
             x = x + self.speech_pos_emb(slice(index + 1, index + 2))
         return x
 
-    def grow_wordless(self, prefix: Prefix, n_text: int) -> KVCache:
+    def extend_uncond(self, prefix: Prefix, n_text: int) -> KVCache:
         """Let the guidance row of this voice reach over `n_text` text positions."""
-        assert prefix.wordless is not None
+        assert prefix.uncond is not None
         n_voice = prefix.voice.length
-        while prefix.wordless.length < n_voice + n_text:
-            at = prefix.wordless.length - n_voice
-            self.tfmr(self.text_pos_emb(slice(at, at + GRID))[None], prefix.wordless)
-        return prefix.wordless
+        while prefix.uncond.length < n_voice + n_text:
+            at = prefix.uncond.length - n_voice
+            self.tfmr(self.text_pos_emb(slice(at, at + GRID))[None], prefix.uncond)
+        return prefix.uncond
 
     def _noise(self, seed: int) -> Noise:
         home = self.speech_emb.weight.device
         n = self.config.n_speech
-        return lambda index: exponential(seed, Purpose.TOKENS, index, n).to(home)
+        return lambda index: exponential(seed, NoiseStream.TOKENS, index, n).to(home)
 
     def _check_voice(self, prompt: T3Prompt) -> None:
         config, n_tokens, n_values = self.config, prompt.tokens.numel(), prompt.speaker.numel()
@@ -212,8 +212,8 @@ class Utterance:
             return self._read(torch.cat((x, model.embed_start()), dim=1))
         with_text = self._prefix.voice.fork(n_prompt)
         model.tfmr(x, with_text)
-        wordless = model.grow_wordless(self._prefix, len(self._text)).fork(n_prompt, n_prompt)
-        self._cache = KVCache.join([with_text, wordless], room)
+        uncond = model.extend_uncond(self._prefix, len(self._text)).fork(n_prompt, n_prompt)
+        self._cache = KVCache.join([with_text, uncond], room)
         return self._read(model.embed_start())
 
     @torch.inference_mode()

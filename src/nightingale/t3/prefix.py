@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nightingale.core import T3Prompt
-from nightingale.nn.shelf import Shelf
+from nightingale.nn.lru import ByteLimitedLRU
 from nightingale.t3.cache import KVCache
 
 GRID = 64  # text positions read at once; fixed, so that the bits never depend on who asked before
@@ -18,14 +18,14 @@ GRID = 64  # text positions read at once; fixed, so that the bits never depend o
 
 @dataclass(slots=True)
 class Prefix:
-    """Read-only for requests, which fork it; only `T3` lets the wordless part grow."""
+    """Read-only for requests, which fork it; only `T3` lets the uncond part grow."""
 
     voice: KVCache  # the conditioning positions, one row
-    wordless: KVCache | None  # the same and then text positions without text; None: no guidance
+    uncond: KVCache | None  # the same and then text positions without text; None: no guidance
 
     @property
     def n_bytes(self) -> int:
-        return self.voice.n_bytes + (self.wordless.n_bytes if self.wordless else 0)
+        return self.voice.n_bytes + (self.uncond.n_bytes if self.uncond else 0)
 
 
 class Prefixes:
@@ -33,7 +33,7 @@ class Prefixes:
 
     def __init__(self, make: Callable[[T3Prompt, float], Prefix], max_bytes: int = 2**29) -> None:
         self._make = make
-        self._shelf: Shelf[Prefix] = Shelf(max_bytes)
+        self._shelf: ByteLimitedLRU[Prefix] = ByteLimitedLRU(max_bytes)
 
     def get(self, prompt: T3Prompt, exaggeration: float) -> Prefix:
         """The prefix of this voice, from before or made now; the least used make room."""

@@ -1,7 +1,7 @@
 """T3's layers with weights of 8 or 4 bits, read by compiled code: the fast twin of the backbones.
 
-`quantize` takes a T3 as it was released and gives it these layers; `frame` gives it empty ones, to
-be loaded. Results do not depend on the number of threads or on the rows computed beside.
+`quantize` takes a T3 as it was released and gives it these layers; `empty_quantized` gives it empty
+ones, to be loaded. Results do not depend on the number of threads or on the rows computed beside.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nightingale.t3.cache import KVCache
 from nightingale.t3.model import T3, T3Config
 
 HEAD_BITS: Bits = 8  # the last layer chooses the token: it is never made smaller
-CHUNK = 256  # positions read at once: bounds the room
+CHUNK = 256  # positions read at once: bounds the workspace
 TILE = 16
 MAX_WIDTH = 16_384  # numbers of a row, which C keeps on its stack
 
@@ -117,7 +117,7 @@ class QuantizedStack(nn.Module):
         self.cos: Tensor | None
         self.sin: Tensor | None
         self._described: native.Stack | None = None
-        self._room = _Room(config, 0, 0, 0)
+        self._workspace = _Workspace(config, 0, 0, 0)
 
     def forward(
         self, x: Tensor, cache: KVCache | None = None, alignment: Alignment | None = None
@@ -136,17 +136,17 @@ class QuantizedStack(nn.Module):
         cache.reserve(n_new)
         n_all = cache.length + n_new
         self._check(x, cache, n_all)
-        if not self._room.holds(n_rows, n_new, n_all):
-            self._room = _Room(self.config, n_rows, n_new, cache.capacity)
-        self._room.x[: n_rows * n_new].copy_(x.reshape(-1, width))
-        watched = _Watching(alignment, n_all)
+        if not self._workspace.holds(n_rows, n_new, n_all):
+            self._workspace = _Workspace(self.config, n_rows, n_new, cache.capacity)
+        self._workspace.x[: n_rows * n_new].copy_(x.reshape(-1, width))
+        probe = _Probe(alignment, n_all)
         _library().nightingale_read(
             self._stack(), _described_cache(cache), n_rows, n_new,
-            self._room.described, watched.described, torch.get_num_threads(),
+            self._workspace.described, probe.described, torch.get_num_threads(),
         )  # fmt: skip
         cache.advance(n_new)
-        watched.tell()
-        return self._room.x[: n_rows * n_new].clone().view(n_rows, n_new, width)
+        probe.tell()
+        return self._workspace.x[: n_rows * n_new].clone().view(n_rows, n_new, width)
 
     def _check(self, x: Tensor, cache: KVCache, n_all: int) -> None:
         config = self.config
@@ -209,8 +209,8 @@ def quantize(t3: T3, bits: Bits) -> T3:
     return t3
 
 
-def frame(t3: T3, bits: Bits) -> T3:
-    """Room for packed layers, to be loaded, in place of a T3's own."""
+def empty_quantized(t3: T3, bits: Bits) -> T3:
+    """Workspace for packed layers, to be loaded, in place of a T3's own."""
     head = t3.speech_head
     t3.tfmr = QuantizedStack(t3.config, bits, _n_pos(t3.tfmr))  # type: ignore[assignment]
     n_out, n_in = head.weight.shape
@@ -259,24 +259,24 @@ def _fill_from_gpt2(stack: QuantizedStack, old: gpt2.Gpt2, bits: Bits) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Space:
-    """Room for activations as bytes."""
+    """Workspace for activations as bytes."""
 
-    quanta: Tensor
+    blocks: Tensor
     scales: Tensor
 
     @classmethod
     def of(cls, n_rows: int, width: int) -> _Space:
         n_rows = -(-n_rows // TILE) * TILE  # of a prompt, so many are taken at a time
         n_groups = n_rows * width // GROUP
-        n_bytes = _library().nightingale_quantum_bytes()
+        n_bytes = _library().nightingale_quant_block_bytes()
         # Zeros: what nobody wrote is computed with, and some numbers are slow.
         return cls(torch.zeros(n_groups * n_bytes, dtype=torch.uint8), torch.zeros(n_groups))
 
     def described(self) -> native.Quantized:
-        return native.Quantized(self.quanta.data_ptr(), self.scales.data_ptr())
+        return native.Quantized(self.blocks.data_ptr(), self.scales.data_ptr())
 
 
-class _Room:
+class _Workspace:
     """Scratch memory of a forward pass, kept for the next: nothing in it outlives one."""
 
     def __init__(self, config: T3Config, n_rows: int, n_new: int, n_all: int) -> None:
@@ -287,25 +287,25 @@ class _Room:
         if not n:
             return
         self._mixed, self._scores = torch.empty(n, 3 * width), torch.empty(self._n_scores)
-        self._narrow, self._wide = _Space.of(n, width), _Space.of(n, config.d_ffn)
-        self.described = native.Room(
+        self._quantized_x, self._quantized_ffn = _Space.of(n, width), _Space.of(n, config.d_ffn)
+        self.described = native.Workspace(
             self.x.data_ptr(), self._mixed.data_ptr(), self._scores.data_ptr(),
-            self._narrow.described(), self._wide.described(),
+            self._quantized_x.described(), self._quantized_ffn.described(),
         )  # fmt: skip
 
     def holds(self, n_rows: int, n_new: int, n_all: int) -> bool:
         return n_rows * n_new <= self._n and n_rows * self._n_heads * n_all <= self._n_scores
 
 
-class _Watching:
-    """Room for what some heads look at, and the way back to who asked."""
+class _Probe:
+    """Workspace for what some heads look at, and the way back to who asked."""
 
     def __init__(self, alignment: Alignment | None, n_all: int) -> None:
         self._alignment = alignment
         heads = alignment.heads if alignment else ()
         self._seen = torch.empty(len(heads), n_all)
         numbers = ctypes.c_int32 * len(heads)
-        self.described = native.Watched(
+        self.described = native.AttentionProbe(
             len(heads),
             numbers(*(layer for layer, _ in heads)),
             numbers(*(head for _, head in heads)),

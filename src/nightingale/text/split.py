@@ -29,7 +29,7 @@ class TextPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class SplitPolicy:
     """How long parts are, in characters: from so many on they may end there."""
 
     sentence: int  # at the end of a sentence
@@ -37,30 +37,32 @@ class Manner:
     limit: int = 300  # anywhere, but best at one of the above
 
 
-WHOLE = Manner(sentence=200, clause=250)  # all of the text is known: sentences stay together
-EAGER = Manner(sentence=60, clause=120)  # text is still coming
-FIRST = Manner(sentence=2, clause=20)  # and somebody waits for the first word
-SINGLE = Manner(sentence=12, clause=150, limit=200)  # for a model that knows only single sentences
+WHOLE = SplitPolicy(sentence=200, clause=250)  # all of the text is known: sentences stay together
+EAGER = SplitPolicy(sentence=60, clause=120)  # text is still coming
+FIRST = SplitPolicy(sentence=2, clause=20)  # and somebody waits for the first word
+SINGLE = SplitPolicy(
+    sentence=12, clause=150, limit=200
+)  # for a model that knows only single sentences
 
 
-def split(text: str, manner: Manner = WHOLE) -> list[TextPart]:
+def split(text: str, policy: SplitPolicy = WHOLE) -> list[TextPart]:
     """A text that is known: if WHOLE, each paragraph as it is if it is short."""
-    parts = [part for part in _Splitter(manner, manner).split((text,)) if part]
+    parts = [part for part in _Splitter(policy, policy).split((text,)) if part]
     return parts or [TextPart(text)]
 
 
-def gather(pieces: Iterable[str], manner: Manner = EAGER) -> Iterator[TextPart | None]:
+def split_stream(pieces: Iterable[str], policy: SplitPolicy = EAGER) -> Iterator[TextPart | None]:
     """A text that is still being made: each part as soon as its end is known.
 
     An empty piece says that nothing has come yet, and is handed on as None.
     """
-    return _Splitter(FIRST, manner).split(pieces)
+    return _Splitter(FIRST, policy).split(pieces)
 
 
 class _Splitter:
     """The characters of the part that is being read, and where in it somebody would stop."""
 
-    def __init__(self, first: Manner, later: Manner) -> None:
+    def __init__(self, first: SplitPolicy, later: SplitPolicy) -> None:
         self._first, self._later = first, later
         self._manner = first
         self._before = Break.NONE  # stands before the part that is being read
@@ -140,21 +142,21 @@ class _Splitter:
 
     def _end(self) -> int:
         """Where the part ends, now that its last character has come; 0: nowhere yet."""
-        n, manner = len(self._held), self._manner
+        n, policy = len(self._held), self._manner
         kind = self._stops[-1]
-        if not kind and n <= manner.limit:
+        if not kind and n <= policy.limit:
             return 0
-        if kind and manner is not WHOLE:
-            least = manner.sentence if kind == Break.SENTENCE else manner.clause
+        if kind and policy is not WHOLE:
+            least = policy.sentence if kind == Break.SENTENCE else policy.clause
             if n - 1 >= least:
                 return n - 1
-        if n <= manner.limit:
+        if n <= policy.limit:
             return 0
-        for kind, least in ((Break.SENTENCE, manner.sentence), (Break.CLAUSE, manner.clause)):
-            for at in range(manner.limit, least // 2, -1):
+        for kind, least in ((Break.SENTENCE, policy.sentence), (Break.CLAUSE, policy.clause)):
+            for at in range(policy.limit, least // 2, -1):
                 if self._stops[at] == kind:
                     return at
-        return self._held.rfind(" ", 1, manner.limit + 1) + 1 or manner.limit
+        return self._held.rfind(" ", 1, policy.limit + 1) + 1 or policy.limit
 
 
 def _is_speakable(text: str) -> bool:

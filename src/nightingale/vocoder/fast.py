@@ -1,4 +1,4 @@
-"""The vocoder's filter in bfloat16 on processors with matrix tiles: the fast twin of `Vocoder`.
+"""The vocoder's filter in bfloat16 on processors with AMX: the fast twin of `Vocoder`.
 
 Pitch and source, where a rounding would become a drift, stay as they are. Time comes before
 channels here; what the blocks add to stays in fp32.
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nightingale.nn.convolution import Convolution, Snake, between_zeros, whole
-from nightingale.nn.steady import linear
+from nightingale.nn.deterministic import linear
 from nightingale.vocoder.model import (
     EPSILON,
     LAST_SLOPE,
@@ -34,9 +34,9 @@ class FastVocoder(Vocoder):
         self.config = slow.config
         self.f0_predictor, self.m_source = slow.f0_predictor, slow.m_source
         self.entrance = Convolution(slow.conv_pre.weight, _bias(slow.conv_pre))
-        self.rises = nn.ModuleList(_Rise(cast(Upsampling, up)) for up in slow.ups)
-        self.hums = nn.ModuleList(
-            _Hum(cast(nn.Conv1d, down), cast(ResidualBlock, block))
+        self.upsamples = nn.ModuleList(_Upsample(cast(Upsampling, up)) for up in slow.ups)
+        self.source_branches = nn.ModuleList(
+            _SourceBranch(cast(nn.Conv1d, down), cast(ResidualBlock, block))
             for down, block in zip(slow.source_downs, slow.source_resblocks, strict=True)
         )
         self.blocks = nn.ModuleList(_Block(cast(ResidualBlock, block)) for block in slow.resblocks)
@@ -46,24 +46,24 @@ class FastVocoder(Vocoder):
     def dtype(self) -> torch.dtype:
         return torch.bfloat16
 
-    def shape(self, mel: Tensor, source: Tensor) -> Tensor:
+    def synthesize(self, mel: Tensor, source: Tensor) -> Tensor:
         """(B, 80, M) and (B, M * 480) -> (B, M * 480)"""
         return torch.stack([self._shape(*row) for row in zip(mel, source, strict=True)])
 
     def _shape(self, mel: Tensor, source: Tensor) -> Tensor:
-        hum = stft(source[None])[0].T.contiguous()  # (M * 120 + 1, 18)
+        excitation = stft(source[None])[0].T.contiguous()  # (M * 120 + 1, 18)
         entrance, exit_ = self.entrance, self.exit
         x = entrance(between_zeros(mel.T, entrance.reach, entrance.n_in))
-        for stage in range(len(self.rises)):
-            x = self._stage_of(stage, x, hum)
+        for stage in range(len(self.upsamples)):
+            x = self._stage_of(stage, x, excitation)
         x = exit_(between_zeros(F.leaky_relu(x, LAST_SLOPE), exit_.reach, exit_.n_in))
         return sound(x[None, :, :N_CHANNELS].mT)[0]
 
-    def _stage_of(self, stage: int, x: Tensor, hum: Tensor) -> Tensor:
-        x = self.rises[stage](F.leaky_relu(x, SLOPE))
-        if stage == len(self.rises) - 1:
+    def _stage_of(self, stage: int, x: Tensor, excitation: Tensor) -> Tensor:
+        x = self.upsamples[stage](F.leaky_relu(x, SLOPE))
+        if stage == len(self.upsamples) - 1:
             x = torch.cat((x[1:2], x))  # centered frames are one more than the hops
-        x += self.hums[stage](hum)
+        x += self.source_branches[stage](excitation)
         n = len(self.config.kernels)
         total, *rest = (block(x) for block in self.blocks[stage * n : (stage + 1) * n])
         for other in rest:
@@ -71,7 +71,7 @@ class FastVocoder(Vocoder):
         return total.div_(n)
 
 
-class _Rise(nn.Module):
+class _Upsample(nn.Module):
     """A transposed convolution as a plain one: each phase of its outputs sees three frames."""
 
     def __init__(self, slow: Upsampling) -> None:
@@ -93,7 +93,7 @@ class _Rise(nn.Module):
         return made.view(len(x) * self.factor, self._width)
 
 
-class _Hum(nn.Module):
+class _SourceBranch(nn.Module):
     """The spectrum of the source, at the rate of a stage, through its block."""
 
     def __init__(self, down: nn.Conv1d, block: ResidualBlock) -> None:
@@ -108,8 +108,8 @@ class _Hum(nn.Module):
         self.bias: Tensor
         self.block = _Block(block)
 
-    def forward(self, hum: Tensor) -> Tensor:
-        padded = F.pad(hum, (0, 0, self._padding, self._padding))
+    def forward(self, excitation: Tensor) -> Tensor:
+        padded = F.pad(excitation, (0, 0, self._padding, self._padding))
         n = (len(padded) - self._kernel) // self._stride + 1
         width = padded.shape[1]
         windows = padded.as_strided((n, self._kernel * width), (self._stride * width, 1))
@@ -128,7 +128,7 @@ class _Block(nn.Module):
         for at in range(0, len(self.convs), 2):
             first, second = (cast(Convolution, conv) for conv in self.convs[at : at + 2])
             h = first(self.waves[at](x, first.reach))
-            x = second(self.waves[at + 1](h, second.reach), around=x)
+            x = second(self.waves[at + 1](h, second.reach), residual=x)
         return x
 
 

@@ -1,8 +1,8 @@
 """Vocoder: mel frames in, samples out, 480 a frame.
 
-Pitch is read from the mel; a source hums at that pitch; a filter shapes the hum. All three can be
-called on a slice of an utterance with some frames of context, cut away afterwards: `F0_CONTEXT` and
-`FILTER_CONTEXT` make the slice equal to the whole. Parameter names are those of the released
+Pitch is read from the mel; a source excites at that pitch; a filter shapes the excitation. All can
+be called on a slice of an utterance with some frames of context, cut away afterwards: `F0_CONTEXT`
+and `FILTER_CONTEXT` make the slice equal to the whole. Parameter names are those of the released
 files, once weight norm is folded. Knows nothing of tokens, files or listeners.
 """
 
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from nightingale.core import SAMPLES_PER_FRAME
 from nightingale.errors import RequestError
-from nightingale.nn.steady import Conv
+from nightingale.nn.deterministic import Conv
 from nightingale.vocoder.source import Source, SourceState, draw_noise
 from nightingale.vocoder.stft import HOP, N_BINS, N_CHANNELS, istft, stft
 
@@ -113,21 +113,21 @@ class Vocoder(nn.Module):
                 f"the source is {list(source.shape)}, but {mel.shape[1]} frames of mel need "
                 f"[{mel.shape[1] * SAMPLES_PER_FRAME}]: cut both at the same frames"
             )
-        return self.shape(mel[None], source[None])[0]
+        return self.synthesize(mel[None], source[None])[0]
 
-    def shape(self, mel: Tensor, source: Tensor) -> Tensor:
+    def synthesize(self, mel: Tensor, source: Tensor) -> Tensor:
         """The same for several at once, (B, 80, M) and (B, M * 480) -> (B, M * 480)."""
-        hum = stft(source)  # (B, 18, M * 120 + 1)
+        excitation = stft(source)  # (B, 18, M * 120 + 1)
         x = self.conv_pre(mel)  # (B, D, M)
         for stage in range(len(self.ups)):
-            x = self._stage(stage, x, hum)
+            x = self._stage(stage, x, excitation)
         return sound(self.conv_post(F.leaky_relu(x, LAST_SLOPE)))
 
-    def _stage(self, stage: int, x: Tensor, hum: Tensor) -> Tensor:
+    def _stage(self, stage: int, x: Tensor, excitation: Tensor) -> Tensor:
         x = self.ups[stage](F.leaky_relu(x, SLOPE))
         if stage == len(self.ups) - 1:
             x = F.pad(x, (1, 0), mode="reflect")  # centered frames are one more than the hops
-        x = x + self.source_resblocks[stage](self.source_downs[stage](hum))
+        x = x + self.source_resblocks[stage](self.source_downs[stage](excitation))
         n = len(self.config.kernels)
         blocks = self.resblocks[stage * n : (stage + 1) * n]
         return functools.reduce(Tensor.add_, (block(x) for block in blocks)).div_(n)

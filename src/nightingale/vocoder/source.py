@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from nightingale.core import SAMPLES_PER_SECOND
-from nightingale.nn.noise import Purpose, normal, uniform
+from nightingale.nn.noise import NoiseStream, normal, uniform
 
 TURN = 2**48  # finer than a float32 step of any pitch above 0.002 Hz
 VOICED_HZ = 10.0
@@ -38,14 +38,14 @@ class SourceState:
     @classmethod
     def start(cls, seed: int, n_harmonics: int) -> SourceState:
         """The beginning of a request: overtones anywhere, the fundamental at zero."""
-        turns = uniform(seed, Purpose.SOURCE_PHASE, 0, n_harmonics)
+        turns = uniform(seed, NoiseStream.SOURCE_PHASE, 0, n_harmonics)
         turns[0] = 0
         return cls.at(turns)
 
 
 def draw_noise(seed: int, first: int, n_frames: int, n_harmonics: int, n_samples: int) -> Tensor:
     """(M, H, S): noise for `n_frames` frames from the `first` on, of `n_samples` each."""
-    rows = normal(seed, Purpose.SOURCE_NOISE, first, n_frames, n_harmonics * n_samples)
+    rows = normal(seed, NoiseStream.SOURCE_NOISE, first, n_frames, n_harmonics * n_samples)
     return rows.view(n_frames, n_harmonics, n_samples)
 
 

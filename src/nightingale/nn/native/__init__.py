@@ -55,14 +55,14 @@ class Stack(Structure):
 
 
 class Quantized(Structure):
-    _fields_ = (("quanta", c_void_p), ("scales", c_void_p))
+    _fields_ = (("blocks", c_void_p), ("scales", c_void_p))
 
 
-class Room(Structure):
+class Workspace(Structure):
     _fields_ = (
         *((name, c_void_p) for name in ("x", "mixed", "scores")),
-        ("narrow", Quantized),
-        ("wide", Quantized),
+        ("quantized_x", Quantized),
+        ("quantized_ffn", Quantized),
     )
 
 
@@ -75,7 +75,7 @@ class Cache(Structure):
     )
 
 
-class Watched(Structure):
+class AttentionProbe(Structure):
     _fields_ = (
         ("n", c_int32),
         ("layers", POINTER(c_int32)),
@@ -105,13 +105,13 @@ class Segment(Structure):
     )
 
 
-class Passage(Structure):
+class ConvolutionArgs(Structure):
     _fields_ = (
         ("x", c_void_p),
         ("stream", c_void_p),
         ("norm", POINTER(Norm)),
-        *((name, c_void_p) for name in ("around", "wide", "narrow")),
-        *((name, c_int32) for name in ("n_rows", "n", "bends")),
+        *((name, c_void_p) for name in ("residual", "out_fp32", "out_bf16")),
+        *((name, c_int32) for name in ("n_rows", "n", "gelu")),
     )
 
 
@@ -122,9 +122,9 @@ def library() -> ctypes.CDLL | None:
 
 
 @functools.lru_cache(1)
-def tiles() -> ctypes.CDLL | None:
-    """tiles.c and convolve.c, or None where the processor has no tiles."""
-    found = _open("tiles")
+def amx() -> ctypes.CDLL | None:
+    """amx.c and convolve.c, or None where the processor has no AMX."""
+    found = _open("amx")
     return found and declare_amx(found)
 
 
@@ -146,8 +146,8 @@ def _open(name: str) -> ctypes.CDLL | None:
 
 
 def declare_amx(library: ctypes.CDLL) -> ctypes.CDLL:
-    """Types of what tiles.c and convolve.c export."""
-    _check_layout(library, "nightingale_convolve_layout", (Convolution, Norm, Passage))
+    """Types of what amx.c and convolve.c export."""
+    _check_layout(library, "nightingale_convolve_layout", (Convolution, Norm, ConvolutionArgs))
     _check_layout(library, "nightingale_layout", (Norm, Segment))
     library.nightingale_attend_bytes.restype = c_int64
     library.nightingale_attend.argtypes = (
@@ -160,7 +160,11 @@ def declare_amx(library: ctypes.CDLL) -> ctypes.CDLL:
         c_void_p, POINTER(Norm), c_void_p, c_void_p, c_int32, c_void_p, c_void_p, c_int32,
     )  # fmt: skip
     library.nightingale_pack.argtypes = (c_void_p, *(c_int32,) * 3, c_void_p, c_int32)
-    library.nightingale_convolve.argtypes = (POINTER(Convolution), POINTER(Passage), c_int32)
+    library.nightingale_convolve.argtypes = (
+        POINTER(Convolution),
+        POINTER(ConvolutionArgs),
+        c_int32,
+    )
     library.nightingale_snake.argtypes = (*(c_void_p,) * 3, *(c_int32,) * 4, c_void_p, c_int32)
     for name in ("attend", "add_norm", "norm_mish", "pack", "convolve", "snake"):
         getattr(library, f"nightingale_{name}").restype = None
@@ -169,10 +173,11 @@ def declare_amx(library: ctypes.CDLL) -> ctypes.CDLL:
 
 def declare_stack(library: ctypes.CDLL) -> ctypes.CDLL:
     """Types of what stack.c exports."""
-    structures = (Linear, Layer, Stack, Quantized, Room, Cache, Watched)
+    structures = (Linear, Layer, Stack, Quantized, Workspace, Cache, AttentionProbe)
     _check_layout(library, "nightingale_layout", structures)
     library.nightingale_read.argtypes = (
-        POINTER(Stack), POINTER(Cache), c_int32, c_int32, POINTER(Room), POINTER(Watched), c_int32,
+        POINTER(Stack), POINTER(Cache), c_int32, c_int32, POINTER(Workspace),
+        POINTER(AttentionProbe), c_int32,
     )  # fmt: skip
     library.nightingale_multiply.argtypes = (
         POINTER(Linear), c_void_p, c_int32, POINTER(Quantized), c_void_p, c_int32,

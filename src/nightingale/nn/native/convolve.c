@@ -1,9 +1,9 @@
-// Convolutions over time in bfloat16 by matrix tiles, and the wave between those of a vocoder.
+// Convolutions over time in bfloat16 by AMX, and the wave between those of a vocoder.
 //
 // Time comes before channels. A tap is a product of frames, shifted by so many rows, with its own matrix; tiles are
 // loaded from where the frames lie, so nothing is copied. Sums are fp32, in one order for every frame.
 
-#include "tiles.h"
+#include "amx.h"
 
 typedef struct {
   const uint16_t *weights; // [n_out / 16][n_taps][n_in / 32] tiles of [16 pairs of inputs][16 outputs]
@@ -70,28 +70,28 @@ typedef struct {
   const uint16_t *x;   // (n_rows, n + (n_taps - 1) * dilation, n_in), or else, for a single tap,
   const float *stream; // (n_rows, n, n_in), to be normed
   const Norm *norm;
-  const float *around; // (n_rows, n, n_out), added, or none
-  float *wide;         // where sums go, (n_rows, n, n_out): either here ...
-  uint16_t *narrow;    // ... or here, in bfloat16
+  const float *residual; // (n_rows, n, n_out), added, or none
+  float *out_fp32;         // where sums go, (n_rows, n, n_out): either here ...
+  uint16_t *out_bf16;    // ... or here, in bfloat16
   int32_t n_rows, n;
-  int32_t bends;       // through gelu
-} Passage;
+  int32_t gelu;       // through gelu
+} ConvolutionArgs;
 
-static void finish_block(const Convolution *c, const Passage *p, const float *sums, int64_t first, int n_here,
+static void finish_block(const Convolution *c, const ConvolutionArgs *p, const float *sums, int64_t first, int n_here,
                          int out) {
   for (int i = 0; i < n_here; i++)
     for (int j = 0; j < 32; j += 16) {
       const int64_t at = (first + i) * c->n_out + out + j;
       __m512 y = _mm512_add_ps(_mm512_load_ps(sums + i * 32 + j), _mm512_loadu_ps(c->bias + out + j));
-      if (p->around) y = _mm512_add_ps(y, _mm512_loadu_ps(p->around + at));
-      if (p->bends) y = gelu(y);
-      if (p->wide) _mm512_storeu_ps(p->wide + at, y);
-      else store_bf16(p->narrow + at, y);
+      if (p->residual) y = _mm512_add_ps(y, _mm512_loadu_ps(p->residual + at));
+      if (p->gelu) y = gelu(y);
+      if (p->out_fp32) _mm512_storeu_ps(p->out_fp32 + at, y);
+      else store_bf16(p->out_bf16 + at, y);
     }
 }
 
 // n rows of the stream from row `first` on, normed
-static void norm_rows(const Convolution *c, const Passage *p, int64_t first, int n, uint16_t *to) {
+static void norm_rows(const Convolution *c, const ConvolutionArgs *p, int64_t first, int n, uint16_t *to) {
   for (int i = 0; i < n; i++) {
     const float *row = p->stream + (first + i) * c->n_in;
     __m512 mean, scale;
@@ -102,7 +102,7 @@ static void norm_rows(const Convolution *c, const Passage *p, int64_t first, int
 }
 
 // Threads take frames; where there are fewer blocks of them than threads, also parts of the outputs.
-void nightingale_convolve(const Convolution *c, const Passage *p, int n_threads) {
+void nightingale_convolve(const Convolution *c, const ConvolutionArgs *p, int n_threads) {
   const int reach = (c->n_taps - 1) * c->dilation, n_blocks = (p->n + FRAMES - 1) / FRAMES;
   const int n_parts = p->n_rows * n_blocks < n_threads ? n_threads : 1;
   const int part = (c->n_out / 32 + n_parts - 1) / n_parts * 32;
@@ -164,6 +164,6 @@ void nightingale_snake(const float *x, const float *pace, const float *inverse, 
 
 const int32_t *nightingale_convolve_layout(void) {
   static const int32_t layout[] = {ABI_VERSION, 3, LAYOUT(Convolution, dilation), LAYOUT(Norm, eps),
-                                   LAYOUT(Passage, bends)};
+                                   LAYOUT(ConvolutionArgs, gelu)};
   return layout;
 }

@@ -1,8 +1,8 @@
 // Products of a prompt, a part of stack.c: many positions at once, so weights are read seldom and multiplied often.
 //
-// Positions are taken 16 at a time, turned so that a vector holds one number of each of them. Here the 64 products of
+// Positions are taken 16 at a time, transposed so that a vector holds one number of each of them. Here the 64 products of
 // a group are summed as whole numbers, exactly, and then multiplied by their scales: groups come in one order. With
-// matrix tiles (AMX) a group of 16 outputs and 16 positions is one instruction.
+// AMX a group of 16 outputs and 16 positions is one instruction.
 
 #pragma once
 #if defined(__AMX_INT8__)
@@ -23,19 +23,19 @@
 typedef struct {
   int8_t codes[GROUP / 4][TILE][4];
   int32_t start[TILE]; // minus zero times the codes
-} Turned;
+} Transposed;
 
-static inline Turned *turned_at(Quantized x, int64_t tile, int n_groups, int g) {
-  return (Turned *)x.quanta + tile * n_groups + g;
+static inline Transposed *transposed_at(Quantized x, int64_t tile, int n_groups, int g) {
+  return (Transposed *)x.blocks + tile * n_groups + g;
 }
 
 static inline float *scales_at(Quantized x, int64_t tile, int n_groups, int g) {
   return x.scales + (tile * n_groups + g) * TILE;
 }
 
-static void put_turned(const float *x, int zero, int64_t i, int n_groups, int g, Quantized to) {
-  Quantum q;
-  Turned *there = turned_at(to, i / TILE, n_groups, g);
+static void put_transposed(const float *x, int zero, int64_t i, int n_groups, int g, Quantized to) {
+  QuantBlock q;
+  Transposed *there = transposed_at(to, i / TILE, n_groups, g);
   const int lane = i % TILE;
   quantize_group(x, zero, &q, scales_at(to, i / TILE, n_groups, g) + lane);
   for (int k = 0; k < GROUP / 4; k++) memcpy(there->codes[k][lane], q.codes + 4 * k, 4);
@@ -91,7 +91,7 @@ static inline const uint8_t *bytes_of(const Linear *l, int first, int n_outs, in
 }
 
 // dots[t][o][r] = weights of output o, less `zero`, by codes of position r of tile t; tiles are `apart` from each other
-static inline void dot_group(const uint8_t *weights, int64_t stride, int zero, const Turned *x, int apart, int n_tiles,
+static inline void dot_group(const uint8_t *weights, int64_t stride, int zero, const Transposed *x, int apart, int n_tiles,
                              int32_t (*dots)[TILE][TILE]) {
   (void)zero; // it is in x's start, where that is used
 #if defined(__AMX_INT8__)
@@ -169,7 +169,7 @@ static inline void sum_prompt(const Linear *l, int first, int n_outs, Quantized 
     int64_t stride;
     const uint8_t *weights = bytes_of(l, first, n_outs, g, space, &stride);
     if (tile == 0) ask_for(l, first + TILE, g);
-    dot_group(weights, stride, zero_of(l), turned_at(x, tile, n_groups, g), n_groups, n_tiles, dots);
+    dot_group(weights, stride, zero_of(l), transposed_at(x, tile, n_groups, g), n_groups, n_tiles, dots);
     float scales[TILE] = {0};
     for (int o = 0; o < n_outs; o++) scales[o] = from_bf16(l->scales[(int64_t)(first + o) * n_groups + g]);
     for (int t = 0; t < n_tiles; t++) {

@@ -47,10 +47,10 @@ typedef struct {
 typedef struct {
   int8_t codes[GROUP];
   int32_t start[LANES]; // minus zero times the codes, so that weights need not be shifted
-} Quantum;
+} QuantBlock;
 
 typedef struct {
-  Quantum *quanta; // (n, n_in / GROUP); of a prompt: see prompt.h
+  QuantBlock *blocks; // (n, n_in / GROUP); of a prompt: see prompt.h
   float *scales;   // (n, n_in / GROUP)
 } Quantized;
 
@@ -58,9 +58,9 @@ typedef struct {
   float *x;          // (n, width), in and out
   float *mixed;      // (n, 3 * width)
   float *scores;     // (rows * heads, n_all)
-  Quantized narrow;  // (n, width)
-  Quantized wide;    // (n, d_ffn)
-} Room;
+  Quantized quantized_x;  // (n, width)
+  Quantized quantized_ffn;    // (n, d_ffn)
+} Workspace;
 
 typedef struct {
   uint16_t *const *keys, *const *values; // a layer's: (rows, heads, capacity, GROUP), bfloat16
@@ -69,14 +69,14 @@ typedef struct {
 
 typedef struct {
   int32_t n;
-  const int32_t *layers, *heads; // pairs to be watched
+  const int32_t *layers, *heads; // pairs to be probe
   float *seen;                   // (n, n_all): how the last position of row 0 attends
-} Watched;
+} AttentionProbe;
 
 static inline float from_bf16(uint16_t bits) {
-  uint32_t wide = (uint32_t)bits << 16;
+  uint32_t bits32 = (uint32_t)bits << 16;
   float value;
-  memcpy(&value, &wide, 4);
+  memcpy(&value, &bits32, 4);
   return value;
 }
 
@@ -88,8 +88,8 @@ static inline uint16_t to_bf16(float value) { // to nearest, ties to even; there
 
 #if defined(__AVX512VNNI__)
 static inline __m512 load_bf16(const uint16_t *from) {
-  __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)from));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+  __m512i bits32 = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)from));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(bits32, 16));
 }
 #endif
 
@@ -129,7 +129,7 @@ static inline float sum_lanes(const float *lane) {
 
 // ---- activations to bytes ----
 
-static void quantize_group(const float *x, int zero, Quantum *to, float *scale) {
+static void quantize_group(const float *x, int zero, QuantBlock *to, float *scale) {
   float most = 0;
   for (int i = 0; i < GROUP; i++) most = fmaxf(most, fabsf(x[i]));
   *scale = most / 127;
@@ -148,9 +148,9 @@ static inline int zero_of(const Linear *l) { return l->n_bits == 8 ? 128 : 8; }
 // Group g of row i, as bytes, to where the products will look for it.
 static inline void put_group(const float *x, int zero, int is_prompt, int64_t i, int n_groups, int g, Quantized to) {
   if (is_prompt) {
-    put_turned(x, zero, i, n_groups, g, to);
+    put_transposed(x, zero, i, n_groups, g, to);
   } else {
-    quantize_group(x, zero, to.quanta + i * n_groups + g, to.scales + i * n_groups + g);
+    quantize_group(x, zero, to.blocks + i * n_groups + g, to.scales + i * n_groups + g);
   }
 }
 
@@ -196,8 +196,8 @@ static inline __attribute__((always_inline)) void dot_tile(
     for (int i = 0; i < n_here; i++) {
       __m512i start[MAX_ROWS], q[MAX_ROWS];
       for (int r = 0; r < n_rows; r++) {
-        start[r] = _mm512_loadu_si512(x.quanta[r * stride + part + i].start);
-        q[r] = _mm512_loadu_si512(x.quanta[r * stride + part + i].codes);
+        start[r] = _mm512_loadu_si512(x.blocks[r * stride + part + i].start);
+        q[r] = _mm512_loadu_si512(x.blocks[r * stride + part + i].codes);
       }
       for (int o = 0; o < n_outs; o++) {
         const uint8_t *from = codes + ((int64_t)o * n_groups + part + i) * n_bytes;
@@ -237,7 +237,7 @@ static inline __attribute__((always_inline)) void dot_tile(
       for (int half = 0; half < 2; half++) {
         w[half] = _mm256_sub_epi8(w[half], zero);
         for (int r = 0; r < n_rows; r++) {
-          const int8_t *q = x.quanta[r * stride + g].codes + half * GROUP / 2;
+          const int8_t *q = x.blocks[r * stride + g].codes + half * GROUP / 2;
           const __m256 dot = _mm256_cvtepi32_ps(dot_fours(w[half], _mm256_loadu_si256((const void *)q)));
           sums[r][half] = _mm256_fmadd_ps(dot, _mm256_set1_ps(scale * x.scales[r * stride + g]), sums[r][half]);
         }
@@ -261,7 +261,7 @@ static inline __attribute__((always_inline)) void dot_tile(
       }
       float scale = from_bf16(scales[o * n_groups + g]);
       for (int r = 0; r < n_rows; r++) {
-        const Quantum *q = x.quanta + r * stride + g;
+        const QuantBlock *q = x.blocks + r * stride + g;
         float factor = scale * x.scales[r * stride + g];
         for (int i = 0; i < LANES; i++) {
           int32_t dot = q->start[i];
@@ -281,12 +281,12 @@ static inline __attribute__((always_inline)) void dot_tile(
 // The same for n rows from row `at` on, n at most MAX_ROWS.
 static void dots(const Linear *l, int first, int n_outs, Quantized x, int at, int n, float (*out)[MAX_ROWS]) {
   const int stride = l->n_in / GROUP;
-  x.quanta += (int64_t)at * stride;
+  x.blocks += (int64_t)at * stride;
   x.scales += (int64_t)at * stride;
   if (n_outs < MAX_OUTS) {
     for (int o = 0; o < n_outs; o++)
       for (int r = 0; r < n; r++) {
-        Quantized row = {x.quanta + r * stride, x.scales + r * stride};
+        Quantized row = {x.blocks + r * stride, x.scales + r * stride};
         float alone[1][MAX_ROWS];
         dot_tile(l, first + o, 1, row, stride, 1, alone);
         out[o][r] = alone[0][0];
@@ -361,9 +361,9 @@ static inline float gelu(float x) { // 0.5 x (1 + tanh(y)), which is x / (1 + ex
   return x * (y < 0 ? e : 1) / (1 + e);
 }
 
-static inline float bend(const Stack *s, float x, float beside) { return s->has_gate ? silu(x) * beside : gelu(x); }
+static inline float activate(const Stack *s, float x, float beside) { return s->has_gate ? silu(x) * beside : gelu(x); }
 
-static void widen(const Stack *s, const Layer *layer, int n, int is_prompt, Quantized x, Quantized to) {
+static void ffn_up(const Stack *s, const Layer *layer, int n, int is_prompt, Quantized x, Quantized to) {
   const int n_groups = s->d_ffn / GROUP, zero = zero_of(&layer->down), n_most = is_prompt ? MAX_TILES * TILE : MAX_ROWS;
 #pragma omp for schedule(dynamic, 1)
   for (int g = 0; g < n_groups; g++) {
@@ -379,14 +379,14 @@ static void widen(const Stack *s, const Layer *layer, int n, int is_prompt, Quan
         if (s->has_gate) dots_step(&layer->up, up, x, at, n_here, beside);
       }
       for (int r = 0; r < n_here; r++) {
-        for (int i = 0; i < GROUP; i++) made[r][i] = bend(s, made[r][i], beside[r][i]);
+        for (int i = 0; i < GROUP; i++) made[r][i] = activate(s, made[r][i], beside[r][i]);
         put_group(made[r], zero, is_prompt, at + r, n_groups, g, to);
       }
     }
   }
 }
 
-static void turn(float *x, const float *cos, const float *sin) {
+static void apply_rope(float *x, const float *cos, const float *sin) {
   for (int i = 0; i < GROUP / 2; i++) {
     float left = x[i], right = x[i + GROUP / 2];
     x[i] = left * cos[i] - right * sin[i];
@@ -434,22 +434,22 @@ static void attend_one(const float *query, const uint16_t *keys, const uint16_t 
 #endif
 }
 
-static void attend(const Stack *s, int index, const Cache *cache, int n_rows, int n_new, Room *room,
-                   const Watched *watched) {
+static void attend(const Stack *s, int index, const Cache *cache, int n_rows, int n_new, Workspace *workspace,
+                   const AttentionProbe *probe) {
   const int width = s->width, zero = zero_of(&s->layers[index].out), n_most = cache->length + n_new;
 #pragma omp for schedule(dynamic, 1)
   for (int unit = 0; unit < n_rows * s->n_heads; unit++) {
     const int row = unit / s->n_heads, head = unit % s->n_heads;
     uint16_t *keys = cache->keys[index] + (int64_t)unit * cache->capacity * GROUP;
     uint16_t *values = cache->values[index] + (int64_t)unit * cache->capacity * GROUP;
-    float *scores = room->scores + (int64_t)unit * n_most;
+    float *scores = workspace->scores + (int64_t)unit * n_most;
     for (int t = 0; t < n_new; t++) {
       const int at = cache->length + t;
-      float *query = room->mixed + ((int64_t)row * n_new + t) * 3 * width + head * GROUP;
+      float *query = workspace->mixed + ((int64_t)row * n_new + t) * 3 * width + head * GROUP;
       float *key = query + width, *value = key + width, out[GROUP];
       if (s->cos) {
-        turn(query, s->cos + (int64_t)at * GROUP, s->sin + (int64_t)at * GROUP);
-        turn(key, s->cos + (int64_t)at * GROUP, s->sin + (int64_t)at * GROUP);
+        apply_rope(query, s->cos + (int64_t)at * GROUP, s->sin + (int64_t)at * GROUP);
+        apply_rope(key, s->cos + (int64_t)at * GROUP, s->sin + (int64_t)at * GROUP);
       }
       for (int i = 0; i < GROUP; i++) {
         query[i] *= 0.125f; // 1 / sqrt(GROUP)
@@ -457,17 +457,17 @@ static void attend(const Stack *s, int index, const Cache *cache, int n_rows, in
         values[(int64_t)at * GROUP + i] = to_bf16(value[i]);
       }
       attend_one(query, keys, values, at + 1, scores, out);
-      put_group(out, zero, n_new >= PROMPT, (int64_t)row * n_new + t, s->n_heads, head, room->narrow);
+      put_group(out, zero, n_new >= PROMPT, (int64_t)row * n_new + t, s->n_heads, head, workspace->quantized_x);
     }
-    for (int w = 0; w < watched->n; w++)
-      if (row == 0 && watched->layers[w] == index && watched->heads[w] == head)
-        memcpy(watched->seen + (int64_t)w * n_most, scores, n_most * sizeof(float));
+    for (int w = 0; w < probe->n; w++)
+      if (row == 0 && probe->layers[w] == index && probe->heads[w] == head)
+        memcpy(probe->seen + (int64_t)w * n_most, scores, n_most * sizeof(float));
   }
 }
 
 // Reads n_new positions of every row behind what the cache holds; x becomes the normed last layer. The caller
 // counts the positions as read afterwards.
-void nightingale_read(const Stack *s, const Cache *cache, int n_rows, int n_new, Room *room, const Watched *watched,
+void nightingale_read(const Stack *s, const Cache *cache, int n_rows, int n_new, Workspace *workspace, const AttentionProbe *probe,
                       int n_threads) {
   const int n = n_rows * n_new, is_prompt = n_new >= PROMPT;
 #pragma omp parallel num_threads(n_threads)
@@ -475,24 +475,24 @@ void nightingale_read(const Stack *s, const Cache *cache, int n_rows, int n_new,
     if (is_prompt) prepare_tiles();
     for (int index = 0; index < s->n_layers; index++) {
       const Layer *layer = s->layers + index;
-      norm_and_quantize(s, room->x, n, is_prompt, layer->norm1, layer->bias1, zero_of(&layer->qkv), room->narrow);
-      multiply(&layer->qkv, room->narrow, n, is_prompt, room->mixed, 0);
-      attend(s, index, cache, n_rows, n_new, room, watched);
-      multiply(&layer->out, room->narrow, n, is_prompt, room->x, 1);
-      norm_and_quantize(s, room->x, n, is_prompt, layer->norm2, layer->bias2, zero_of(&layer->up), room->narrow);
-      widen(s, layer, n, is_prompt, room->narrow, room->wide);
-      multiply(&layer->down, room->wide, n, is_prompt, room->x, 1);
+      norm_and_quantize(s, workspace->x, n, is_prompt, layer->norm1, layer->bias1, zero_of(&layer->qkv), workspace->quantized_x);
+      multiply(&layer->qkv, workspace->quantized_x, n, is_prompt, workspace->mixed, 0);
+      attend(s, index, cache, n_rows, n_new, workspace, probe);
+      multiply(&layer->out, workspace->quantized_x, n, is_prompt, workspace->x, 1);
+      norm_and_quantize(s, workspace->x, n, is_prompt, layer->norm2, layer->bias2, zero_of(&layer->up), workspace->quantized_x);
+      ffn_up(s, layer, n, is_prompt, workspace->quantized_x, workspace->quantized_ffn);
+      multiply(&layer->down, workspace->quantized_ffn, n, is_prompt, workspace->x, 1);
     }
 #pragma omp for schedule(static)
     for (int i = 0; i < n; i++) {
-      float *x = room->x + (int64_t)i * s->width;
+      float *x = workspace->x + (int64_t)i * s->width;
       normalize(x, s->width, s->norm, s->bias, s->eps, x);
     }
     if (is_prompt) release_tiles();
   }
 }
 
-// to (n, n_out) = x (n, n_in) by one layer; `space` has room for the quantized x
+// to (n, n_out) = x (n, n_in) by one layer; `space` has workspace for the quantized x
 void nightingale_multiply(const Linear *l, const float *x, int n, Quantized *space, float *to, int n_threads) {
   const int n_groups = l->n_in / GROUP;
 #pragma omp parallel num_threads(n_threads)
@@ -517,11 +517,11 @@ int nightingale_runs_here(void) {
 #endif
 }
 
-int nightingale_quantum_bytes(void) { return sizeof(Quantum); }
+int nightingale_quant_block_bytes(void) { return sizeof(QuantBlock); }
 
 const int32_t *nightingale_layout(void) {
   static const int32_t layout[] = {
       ABI_VERSION, 7, LAYOUT(Linear, n_bits), LAYOUT(Layer, bias2), LAYOUT(Stack, eps), LAYOUT(Quantized, scales),
-      LAYOUT(Room, wide), LAYOUT(Cache, length), LAYOUT(Watched, seen)};
+      LAYOUT(Workspace, quantized_ffn), LAYOUT(Cache, length), LAYOUT(AttentionProbe, seen)};
   return layout;
 }

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from nightingale.vocoder.live import EXACT, VocoderState, vocode_next
 from nightingale.vocoder.model import Vocoder
+from nightingale.vocoder.streaming import EXACT, VocoderState, vocode_next
 from tests.vocoder.small import small_mel, small_vocoder
 
 N_FRAMES = 110

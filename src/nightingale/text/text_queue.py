@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 
-class Inlet:
+class TextQueue:
     """Pieces in at any time, from any thread; out in order, and empty ones while none is there.
 
     So whoever speaks the text gets control back and can ask again when `is_ready` says so.

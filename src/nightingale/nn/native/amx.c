@@ -1,9 +1,9 @@
-// Attention and what stands between the products of the flow, in bfloat16, for processors with matrix tiles (AMX).
+// Attention and what stands between the products of the flow, in bfloat16, for processors with AMX.
 //
 // Every row is computed by one thread in one order: results do not depend on how many threads there are. Products are
 // in convolve.c. Knows nothing of stages.
 
-#include "tiles.h"
+#include "amx.h"
 #include "transpose.h"
 #include <math.h>
 #include <sys/syscall.h>
@@ -17,7 +17,7 @@
 #define REQUEST_PERMISSION 0x1023 // arch_prctl(2)
 #define TILE_DATA 18
 
-// Whether this processor has tiles and the system lets us use them.
+// Whether this processor has AMX and the system lets us use them.
 int nightingale_runs_here(void) {
   return __builtin_cpu_supports("avx512bf16") && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 }
@@ -293,9 +293,9 @@ static inline __m512 mish(__m512 x) { // x tanh(log(1 + e)) = x n / (n + 2), whe
   return _mm512_mul_ps(x, _mm512_mul_ps(n, inverse_roughly(_mm512_add_ps(n, _mm512_set1_ps(2)))));
 }
 
-// out = mish(norm of h) + shift; or, with `around`, wide = mish(norm of h) + around; all (n, width), shift (width,)
-void nightingale_norm_mish(const uint16_t *h, const Norm *norm, const float *shift, const uint16_t *around, int n,
-                           uint16_t *out, float *wide, int n_threads) {
+// out = mish(norm of h) + shift; or, with `residual`, out_fp32 = mish(norm of h) + residual; all (n, width), shift (width,)
+void nightingale_norm_mish(const uint16_t *h, const Norm *norm, const float *shift, const uint16_t *residual, int n,
+                           uint16_t *out, float *out_fp32, int n_threads) {
   const int width = norm->width;
 #pragma omp parallel for schedule(static) num_threads(n_threads)
   for (int row = 0; row < n; row++) {
@@ -307,8 +307,8 @@ void nightingale_norm_mish(const uint16_t *h, const Norm *norm, const float *shi
     for (int i = 0; i < width; i += 16) {
       __m512 y = mish(normed(x, i, norm, mean, scale));
       if (shift) y = _mm512_add_ps(y, _mm512_loadu_ps(shift + i));
-      if (around) y = _mm512_add_ps(y, load_bf16(around + at + i));
-      if (wide) _mm512_storeu_ps(wide + at + i, y);
+      if (residual) y = _mm512_add_ps(y, load_bf16(residual + at + i));
+      if (out_fp32) _mm512_storeu_ps(out_fp32 + at + i, y);
       else store_bf16(out + at + i, y);
     }
   }

@@ -51,7 +51,7 @@ def vocode_next(
     n_frames = state.first + frames.shape[1]
     held_pitch = min(F0_CONTEXT, n_lookahead)
     n_pitched = n_frames if is_last else max(state.pitch.frame, n_frames - held_pitch)
-    made, pitch = _hum(vocoder, frames, state, seed, n_pitched)
+    made, pitch = _excite(vocoder, frames, state, seed, n_pitched)
     source = torch.cat((state.source.to(made), made))
     n_ready = (
         n_frames if is_last else max(state.n_done, n_pitched - max(0, n_lookahead - held_pitch))
@@ -69,7 +69,7 @@ def vocode_next(
     return samples[here], kept
 
 
-def _hum(
+def _excite(
     vocoder: Vocoder, frames: Tensor, state: VocoderState, seed: int, n_pitched: int
 ) -> tuple[Tensor, SourceState]:
     """The source of the frames that have none yet, up to number `n_pitched`."""

@@ -1,4 +1,4 @@
-// What the files for processors with matrix tiles (AMX) share.
+// What the files for processors with AMX share.
 
 #pragma once
 #include "abi.h"

@@ -32,7 +32,7 @@ class _DrawNothing(TorchFunctionMode):
 
 
 @contextmanager
-def blank() -> Iterator[None]:
+def meta_init() -> Iterator[None]:
     """Modules that are made here have shapes and no numbers."""
     with torch.device("meta"), _DrawNothing():
         yield

@@ -1,4 +1,4 @@
-"""What stands between products, in bfloat16 for processors with matrix tiles: attention, norms.
+"""What stands between products, in bfloat16 for processors with AMX: attention, norms.
 
 Compiled code, because torch's own are several times slower there, and because the bits of what its
 libraries compute depend on the number of threads. Rows in, rows out; knows nothing of stages.
@@ -19,9 +19,9 @@ D_HEADS = (32, 64)
 LANES = 16  # numbers of a vector: rows are multiples of it
 
 
-def are_here() -> bool:
-    """Whether this processor has tiles and the code for them was compiled."""
-    return native.tiles() is not None
+def is_available() -> bool:
+    """Whether this processor has AMX and the code for them was compiled."""
+    return native.amx() is not None
 
 
 def attend(
@@ -79,12 +79,12 @@ def norm_mish(h: Tensor, norm: nn.LayerNorm, shift: Tensor | None = None) -> Ten
     return out
 
 
-def norm_mish_around(h: Tensor, norm: nn.LayerNorm, around: Tensor) -> Tensor:
-    """mish(norm(h)) + around; bfloat16 in, fp32 out."""
+def norm_mish_residual(h: Tensor, norm: nn.LayerNorm, residual: Tensor) -> Tensor:
+    """mish(norm(h)) + residual; bfloat16 in, fp32 out."""
     out = torch.empty_like(h, dtype=torch.float32)
     _library().nightingale_norm_mish(
         native.address(h, torch.bfloat16), describe_norm(norm, h), None,
-        _like(h, around, torch.bfloat16), _n_rows(h), None, out.data_ptr(),
+        _like(h, residual, torch.bfloat16), _n_rows(h), None, out.data_ptr(),
         torch.get_num_threads(),
     )  # fmt: skip
     return out
@@ -130,7 +130,7 @@ def _n_rows(x: Tensor) -> int:
 
 
 def _library() -> ctypes.CDLL:
-    library = native.tiles()
+    library = native.amx()
     if library is None:
         raise LayoutError("this processor has no AMX, or its code was not compiled")
     return library

@@ -22,7 +22,7 @@ class Sized(Protocol):
 V = TypeVar("V", bound=Sized)
 
 
-class Shelf(Generic[V]):
+class ByteLimitedLRU(Generic[V]):
     """Things up to `max_bytes`, and always the last one; the least used make room."""
 
     def __init__(self, max_bytes: int) -> None:

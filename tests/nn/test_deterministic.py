@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nightingale.nn.steady import Linear, convolve, linear
+from nightingale.nn.deterministic import Linear, convolve, linear
 
 
 def on_one_and_two_threads(compute: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
