@@ -48,7 +48,7 @@ from nightingale.t3.guard import Guard
 from nightingale.t3.prefix import Prefixes
 from nightingale.text.readable import Reader
 from nightingale.text.split import EAGER, SINGLE, WHOLE, TextPart, split, split_stream
-from nightingale.text.structure import Break
+from nightingale.text.structure import Break, pauses_ms
 from nightingale.text.words import rest, spans
 from nightingale.vocoder.model import fade_in
 from nightingale.voice import level
@@ -68,18 +68,6 @@ _MAX_PROMPT_BYTES = 2**31  # bytes of recordings that were rendered
 _MAX_ATTEMPTS = 2  # more, to say what was not said
 _RETRIES = 2**40  # their seeds are far from those of later parts
 _SILENCE = [4299] * 3  # tokens that sound like nothing: Turbo and Nano end with them
-_CLAUSE_PAUSE_MS = 150  # inside a sentence that is too long for one part
-
-
-def _pauses_ms(options: Options) -> dict[Break, int]:
-    return {
-        Break.NONE: 0,
-        Break.CLAUSE: min(_CLAUSE_PAUSE_MS, options.sentence_pause_ms),
-        Break.SENTENCE: options.sentence_pause_ms,
-        Break.ITEM: options.item_pause_ms,
-        Break.PARAGRAPH: options.paragraph_pause_ms,
-        Break.HEADING: options.heading_pause_ms,
-    }
 
 
 def _n_samples(ms: int) -> int:
@@ -100,13 +88,8 @@ class Nightingale:
         self._prompt_states: ByteLimitedLRU[FlowState] = ByteLimitedLRU(_MAX_PROMPT_BYTES)
         self._drops_last = components.model.family == "multilingual"
         self.knows_sentences = components.model.family == "fledgling"  # and nothing longer
-        self._decoder = WaveDecoder(
-            components.flow,
-            components.vocoder,
-            components.watermarker,
-            components.plan.vocoder_lookahead,
-            self._drops_last,
-        )
+        sound = components.flow, components.vocoder, components.watermarker
+        self._decoder = WaveDecoder(*sound, components.plan.vocoder_lookahead, self._drops_last)
         self._lock = threading.Lock()
         self._own_lufs: float | None = None  # how loud the model's own voice speaks, once known
 
@@ -178,7 +161,7 @@ class Nightingale:
         resume: Checkpoint | None,
     ) -> Iterator[AudioChunk | None]:
         joiner = PartJoiner(
-            min(_n_samples(ms) for kind, ms in _pauses_ms(options).items() if kind),
+            min(_n_samples(ms) for kind, ms in pauses_ms(options).items() if kind),
             trims_start=self.components.plan.trims_silence,
             state=resume.joined if resume else None,
         )
@@ -201,7 +184,7 @@ class Nightingale:
                     derive_seed(options.seed, number), attempt and _RETRIES + attempt
                 )
                 wanted = replace(options, seed=seed)
-                pause = joiner.start_part(_n_samples(_pauses_ms(options)[before]))
+                pause = joiner.start_part(_n_samples(pauses_ms(options)[before]))
                 if len(pause):
                     yield AudioChunk(pause)
                 yield from self._speak_part(text, voice, wanted, progress, speech, joiner)
@@ -406,9 +389,8 @@ class Nightingale:
 
     def _prompt_state(self, prompt: FlowPrompt) -> FlowState:
         """The voice's recording, rendered: once, and then cached."""
-        return self._prompt_states.get(
-            _content(prompt), lambda: self.components.flow.prefill(prompt)
-        )
+        flow = self.components.flow
+        return self._prompt_states.get(_content(prompt), lambda: flow.prefill(prompt))
 
     def _trim(self, samples: Tensor, n_codes: int) -> Tensor:
         """Multilingual's last token is an artefact: its sound is cut off."""

@@ -50,7 +50,7 @@ def test_several_rows_are_convolved_each_on_its_own() -> None:
     assert together.shape == (3, 50, 64)
     for row in range(3):
         assert torch.equal(together[row], conv(x[row]))
-    assert torch.equal(conv(x, narrow=True), together.bfloat16())
+    assert torch.equal(conv(x, bf16=True), together.bfloat16())
 
 
 def test_a_stream_is_normed_on_the_way_in() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from nightingale.device import HOST
 from nightingale.errors import LayoutError
 from nightingale.nn import native
 
@@ -101,7 +102,7 @@ def _apart(*tensors: Tensor) -> int:
 def _stride(x: Tensor) -> int:
     n_rows, n, _ = x.shape
     is_dense = x.stride(2) == 1 and (n_rows == 1 or x.stride(0) == n * x.stride(1))
-    if not is_dense or x.dtype != torch.bfloat16 or x.device.type != "cpu":
+    if not is_dense or x.dtype != torch.bfloat16 or x.device != HOST:
         raise LayoutError(
             "AMX attention needs contiguous rows of bfloat16 on the CPU, not "
             f"{x.dtype} on {x.device} with strides {x.stride()}"

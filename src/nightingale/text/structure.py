@@ -12,10 +12,13 @@ import re
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
 
+from nightingale.core import Options
+
 _MARK = re.compile(r"(#{1,6}|[-*+•‣–]|\d{1,3}[.)])\s")
 _BEGUN_MARK = re.compile(r"#{1,6}|[-*+•‣–]|\d{1,3}[.)]?")  # what may still become one
 _MAX_TITLE = 60  # characters of a heading without a mark
 _MAX_LINE = 40  # characters of a line that stands for itself, as in a title page or a poem
+_CLAUSE_PAUSE_MS = 150  # inside a sentence that is too long for one part
 _CLOSING = frozenset(")]\"'”’»")
 
 
@@ -28,6 +31,18 @@ class Break(IntEnum):
     ITEM = 3  # of a list; or a short line of its own
     PARAGRAPH = 4
     HEADING = 5
+
+
+def pauses_ms(options: Options) -> dict[Break, int]:
+    """How long the pause of each kind is, as a request wants it."""
+    return {
+        Break.NONE: 0,
+        Break.CLAUSE: min(_CLAUSE_PAUSE_MS, options.sentence_pause_ms),
+        Break.SENTENCE: options.sentence_pause_ms,
+        Break.ITEM: options.item_pause_ms,
+        Break.PARAGRAPH: options.paragraph_pause_ms,
+        Break.HEADING: options.heading_pause_ms,
+    }
 
 
 def read_breaks(characters: Iterable[str]) -> Iterator[str | Break]:
