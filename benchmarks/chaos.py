@@ -31,7 +31,7 @@ class Chaos:
     """A proxy; `async with Chaos(port) as chaos`, then ask `chaos.port`."""
 
     def __init__(self, target: int, seed: int = 0) -> None:
-        self._target, self._chance = target, random.Random(seed)
+        self._target, self._rng = target, random.Random(seed)
         self.port = 0
         self.counts: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -48,10 +48,10 @@ class Chaos:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _draw(self) -> Fault:
-        chance = self._chance
-        kind = chance.choice(KINDS)
+        rng = self._rng
+        kind = rng.choice(KINDS)
         self.counts[kind] += 1
-        return Fault(kind, int(10 ** chance.uniform(0, 5)), chance.uniform(0.005, 0.3))
+        return Fault(kind, int(10 ** rng.uniform(0, 5)), rng.uniform(0.005, 0.3))
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

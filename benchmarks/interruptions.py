@@ -90,13 +90,13 @@ def digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def trial(file: Path, duration_s: float, chance: random.Random, say: Say) -> list[str]:
+def trial(file: Path, duration_s: float, rng: random.Random, say: Say) -> list[str]:
     """Two interruptions of one output file, then its end; what went wrong."""
     complaints: list[str] = []
     resume: list[str] = []
     for _ in range(2):
-        number = chance.choice(SIGNALS)
-        ending = interrupt(say(file, *resume), number, after(chance.uniform(0, duration_s)))
+        number = rng.choice(SIGNALS)
+        ending = interrupt(say(file, *resume), number, after(rng.uniform(0, duration_s)))
         if complaint := ending.complaint(number):
             complaints.append(complaint)
         resume = ["--resume"]
@@ -116,7 +116,7 @@ def main() -> None:
     arguments.add_argument("--seed", type=int, default=0)
     chosen = arguments.parse_args()
     say = partial(command, text=". ".join(TEXT.split(". ")[: chosen.sentences]))
-    chance = random.Random(chosen.seed)
+    rng = random.Random(chosen.seed)
     kinds = {"whole": ("a.wav", []), "stream": ("b.mp3", ["--stream"])}
     bad: list[str] = []
     n_equal = 0
@@ -135,7 +135,7 @@ def main() -> None:
             complaints = trial(
                 folder / name,
                 durations[kind],
-                chance,
+                rng,
                 lambda file, *resume, more=more: say(file, *more, *resume),
             )
             is_equal = (folder / name).is_file() and digest(folder / name) == wanted[kind]

@@ -35,22 +35,22 @@ _OBJECTS = ("the blue house", "seven stones", "a long road", "the open window", 
 
 def long_text(seconds: float, seed: int) -> str:
     """Sentences that take about so long to say."""
-    chance, sentences, n_words = random.Random(seed), list[str](), 0
+    rng, sentences, n_words = random.Random(seed), list[str](), 0
     while n_words < seconds * _WORDS_PER_SECOND:
-        parts = (chance.choice(part) for part in (_SUBJECTS, _VERBS, _OBJECTS))
+        parts = (rng.choice(part) for part in (_SUBJECTS, _VERBS, _OBJECTS))
         sentences.append(f"{' '.join(parts)} in the morning.")
         n_words += len(sentences[-1].split())
     return " ".join(sentences)
 
 
-def positions(n: int, longest_s: float, chance: random.Random) -> list[list[float]]:
+def positions(n: int, longest_s: float, rng: random.Random) -> list[list[float]]:
     """Seconds of audio at which to kill, for each stream, so far apart that each counts."""
     per_stream = max(1, int((longest_s - _FIRST_S) / (3 * _APART_S)))
     streams = []
     while n > 0:
         here: list[float] = []
         while len(here) < min(per_stream, n):
-            at = chance.uniform(min(_FIRST_S, longest_s / 2), longest_s)
+            at = rng.uniform(min(_FIRST_S, longest_s / 2), longest_s)
             if all(abs(at - other) > _APART_S for other in here):
                 here.append(at)
         streams.append(sorted(here))
@@ -98,12 +98,12 @@ async def long_kills(server: Server, given: argparse.Namespace) -> dict[str, Any
     """Each stream is the same as without kills."""
     text = long_text(1.3 * given.longest, given.seed)
     body = {"input": text, "seed": given.seed, "response_format": "pcm", "prebuffer": False}
-    chance, pauses, n_wrong, errors = random.Random(given.seed), [], 0, list[str]()
+    rng, pauses, n_wrong, errors = random.Random(given.seed), [], 0, list[str]()
     async with httpx.AsyncClient(timeout=600) as client:
         whole = Listener(server, [])
         expected = await whole.listen(client, body)
         longest_s = min(given.longest, 0.95 * whole.n_bytes / _BYTES_PER_SECOND)
-        for at_s in positions(given.kills, longest_s, chance):
+        for at_s in positions(given.kills, longest_s, rng):
             listener = Listener(server, at_s)
             try:
                 n_wrong += await listener.listen(client, body) != expected

@@ -59,69 +59,67 @@ class Case:
 
 def draw(seed: int, number: int) -> Case:
     """The case of that number."""
-    chance = random.Random(f"{seed}:{number}")
-    protocol = chance.choice(PROTOCOLS)
-    kind, data = _DRAW[protocol](chance)
-    mutation = chance.random()
+    rng = random.Random(f"{seed}:{number}")
+    protocol = rng.choice(PROTOCOLS)
+    kind, data = _DRAW[protocol](rng)
+    mutation = rng.random()
     if mutation < 0.1:
-        kind, data = f"{kind}, damaged", _damaged(chance, data)
+        kind, data = f"{kind}, damaged", _damaged(rng, data)
     elif mutation < 0.2:
-        kind, data = f"{kind}, cut", data[: chance.randrange(1 + len(data))]
-    return Case(number, protocol, kind, _timed(chance, data), chance.random() > 0.1)
+        kind, data = f"{kind}, cut", data[: rng.randrange(1 + len(data))]
+    return Case(number, protocol, kind, _timed(rng, data), rng.random() > 0.1)
 
 
-def _size(chance: random.Random, most: float = 5.3) -> int:
+def _size(rng: random.Random, most: float = 5.3) -> int:
     """Up to 200,000, each power of ten as likely as any other."""
-    return int(10 ** chance.uniform(0, most))
+    return int(10 ** rng.uniform(0, most))
 
 
-def _timed(chance: random.Random, data: bytes) -> tuple[tuple[bytes, float], ...]:
-    if chance.random() < 0.6 or len(data) < 2:
+def _timed(rng: random.Random, data: bytes) -> tuple[tuple[bytes, float], ...]:
+    if rng.random() < 0.6 or len(data) < 2:
         return ((data, 0.0),)
-    cuts = sorted(chance.randrange(len(data)) for _ in range(chance.randint(1, 6)))
+    cuts = sorted(rng.randrange(len(data)) for _ in range(rng.randint(1, 6)))
     pieces = [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
-    longest = chance.choice((0.01, 0.01, 0.1, 1.0))
-    return tuple((piece, chance.uniform(0, longest)) for piece in pieces if piece)
+    longest = rng.choice((0.01, 0.01, 0.1, 1.0))
+    return tuple((piece, rng.uniform(0, longest)) for piece in pieces if piece)
 
 
-def _damaged(chance: random.Random, data: bytes) -> bytes:
+def _damaged(rng: random.Random, data: bytes) -> bytes:
     changed = bytearray(data)
-    for _ in range(chance.randint(1, 8)):
-        at = chance.randrange(1 + len(changed))
-        noise = chance.choice(
-            (b"\x00", b"\r", b"\n", b"\xff", b":", bytes([chance.randrange(256)]))
-        )
-        if chance.random() < 0.5:
-            changed[at:at] = noise * _size(chance, 3)
+    for _ in range(rng.randint(1, 8)):
+        at = rng.randrange(1 + len(changed))
+        noise = rng.choice((b"\x00", b"\r", b"\n", b"\xff", b":", bytes([rng.randrange(256)])))
+        if rng.random() < 0.5:
+            changed[at:at] = noise * _size(rng, 3)
         else:
             changed[at : at + 1] = noise
     return bytes(changed)
 
 
-def _json(chance: random.Random, **fields: Any) -> bytes:
-    for _ in range(chance.randint(0, 3)):
-        name = chance.choice(FIELDS)
+def _json(rng: random.Random, **fields: Any) -> bytes:
+    for _ in range(rng.randint(0, 3)):
+        name = rng.choice(FIELDS)
         # Speech beside the stream takes its time, and would be no fault.
-        fields[name] = chance.choice(JUNK if name in ("input", "text") else NAMES)
+        fields[name] = rng.choice(JUNK if name in ("input", "text") else NAMES)
     text = json.dumps(fields)
-    shape = chance.random()
+    shape = rng.random()
     if shape < 0.05:
-        text = "[" * _size(chance) + text
+        text = "[" * _size(rng) + text
     elif shape < 0.10:
-        text = text[:-1] + ', "more": [' + ",".join(["[]"] * _size(chance, 4.8)) + "]}"
+        text = text[:-1] + ', "more": [' + ",".join(["[]"] * _size(rng, 4.8)) + "]}"
     return text.encode()
 
 
-def _head(chance: random.Random, method: str, path: str, more: dict[str, str]) -> bytes:
+def _head(rng: random.Random, method: str, path: str, more: dict[str, str]) -> bytes:
     headers = [("host", "localhost"), *more.items()]
-    for _ in range(chance.choice((0, 0, 0, 1, 1, 1, 2, 5, 20, 150))):
-        name = chance.choice((*VALUES, "cookie", "x" * 20))
+    for _ in range(rng.choice((0, 0, 0, 1, 1, 1, 2, 5, 20, 150))):
+        name = rng.choice((*VALUES, "cookie", "x" * 20))
         values = VALUES.get(name, ("a=b",))
-        headers.append((name, values[0] if chance.random() < 0.4 else chance.choice(values)))
-    if chance.random() < 0.1:
-        headers.append(("x-long", "v" * _size(chance)))
-    if chance.random() < 0.05:
-        path += "?" + "u" * _size(chance)
+        headers.append((name, values[0] if rng.random() < 0.4 else rng.choice(values)))
+    if rng.random() < 0.1:
+        headers.append(("x-long", "v" * _size(rng)))
+    if rng.random() < 0.05:
+        path += "?" + "u" * _size(rng)
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
     return f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1", "replace")
 
@@ -133,39 +131,37 @@ _PLAIN = (
 ) + _SPOKEN
 
 
-def _http(chance: random.Random) -> tuple[str, bytes]:
-    kind = chance.random()
+def _http(rng: random.Random) -> tuple[str, bytes]:
+    kind = rng.random()
     if kind < 0.05:
-        return "noise", chance.randbytes(_size(chance, 4))
+        return "noise", rng.randbytes(_size(rng, 4))
     if kind < 0.2:
-        path = chance.choice(("/", "/v1/models", "/health/live", "/v1/audio/voices", "/metrics"))
+        path = rng.choice(("/", "/v1/models", "/health/live", "/v1/audio/voices", "/metrics"))
         return f"plain GET {path}", f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
     if kind < 0.25:
         return "plain POST", _PLAIN
-    method, path = chance.choice(METHODS), chance.choice(PATHS)
-    if chance.random() < 0.4:
-        method, path = "POST", chance.choice(("/v1/audio/speech", "/tts", "/v1/audio/voices"))
+    method, path = rng.choice(METHODS), rng.choice(PATHS)
+    if rng.random() < 0.4:
+        method, path = "POST", rng.choice(("/v1/audio/speech", "/tts", "/v1/audio/voices"))
     if method != "POST":
-        return f"{method} {path}", _head(chance, method, path, {}) * chance.choice((1, 1, 1, 30))
-    limits = {"max_tokens": chance.randint(1, 4), "response_format": "pcm"}
-    body = _json(
-        chance, input=".", text=".", **limits
-    )  # nothing to say, unless a field is replaced
-    if chance.random() < 0.03:
-        body = b"x" * _size(chance)
-    kind = chance.random()
+        return f"{method} {path}", _head(rng, method, path, {}) * rng.choice((1, 1, 1, 30))
+    limits = {"max_tokens": rng.randint(1, 4), "response_format": "pcm"}
+    body = _json(rng, input=".", text=".", **limits)  # nothing to say, unless a field is replaced
+    if rng.random() < 0.03:
+        body = b"x" * _size(rng)
+    kind = rng.random()
     if kind < 0.15:
-        framed = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in _parts(chance, body))
+        framed = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in _parts(rng, body))
         return "POST chunked", _head(
-            chance, method, path, {"transfer-encoding": "chunked"}
-        ) + framed + chance.choice((b"0\r\n\r\n", b"", b"-1\r\n", b"fffffffffffffffff\r\n"))
-    told = len(body) if kind < 0.85 else chance.choice((0, len(body) + 9, 10**12))
+            rng, method, path, {"transfer-encoding": "chunked"}
+        ) + framed + rng.choice((b"0\r\n\r\n", b"", b"-1\r\n", b"fffffffffffffffff\r\n"))
+    told = len(body) if kind < 0.85 else rng.choice((0, len(body) + 9, 10**12))
     more = {"content-length": str(told), "content-type": "application/json"}
-    return "POST", _head(chance, method, path, more) + body
+    return "POST", _head(rng, method, path, more) + body
 
 
-def _parts(chance: random.Random, body: bytes) -> list[bytes]:
-    size = max(1, _size(chance, 4))
+def _parts(rng: random.Random, body: bytes) -> list[bytes]:
+    size = max(1, _size(rng, 4))
     return [body[at : at + size] for at in range(0, len(body), size)][:500]
 
 
@@ -186,42 +182,40 @@ def _frame(opcode: int, data: bytes, *, first: int = 0x80, masked: bool = True) 
     return bytes([first | opcode]) + size + (b"\0\0\0\0" if masked else b"") + data
 
 
-def _websocket(chance: random.Random) -> tuple[str, bytes]:
-    if chance.random() < 0.1:
+def _websocket(rng: random.Random) -> tuple[str, bytes]:
+    if rng.random() < 0.1:
         more = {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
-        return "handshake", _head(chance, "GET", "/ws/tts", more)
-    frames = [_message(chance) for _ in range(chance.choice((1, 2, 5, 20, 300)))]
+        return "handshake", _head(rng, "GET", "/ws/tts", more)
+    frames = [_message(rng) for _ in range(rng.choice((1, 2, 5, 20, 300)))]
     return "frames", SHAKE + b"".join(frames)
 
 
-def _message(chance: random.Random) -> bytes:
-    kind = chance.random()
+def _message(rng: random.Random) -> bytes:
+    kind = rng.random()
     if kind < 0.7:
-        name = chance.choice(("start", "text", "text", "flush", "end", "cancel", "ping", "x"))
-        return _frame(1, _json(chance, type=name, id=chance.choice("abc"), text=" .", max_tokens=2))
-    data = chance.randbytes(_size(chance, 3))
+        name = rng.choice(("start", "text", "text", "flush", "end", "cancel", "ping", "x"))
+        return _frame(1, _json(rng, type=name, id=rng.choice("abc"), text=" .", max_tokens=2))
+    data = rng.randbytes(_size(rng, 3))
     if kind < 0.8:
-        return _frame(chance.choice((2, 8, 9, 10)), data[: chance.choice((0, 2, 125, 900))])
+        return _frame(rng.choice((2, 8, 9, 10)), data[: rng.choice((0, 2, 125, 900))])
     if kind < 0.9:
-        return _frame(1, b"", first=0) + _frame(0, b"", first=0) * _size(chance, 3) + _frame(0, b"")
-    return _frame(chance.randrange(16), data, first=chance.randrange(16) << 4, masked=kind < 0.95)
+        return _frame(1, b"", first=0) + _frame(0, b"", first=0) * _size(rng, 3) + _frame(0, b"")
+    return _frame(rng.randrange(16), data, first=rng.randrange(16) << 4, masked=kind < 0.95)
 
 
-def _wyoming(chance: random.Random) -> tuple[str, bytes]:
-    if chance.random() < 0.1:
-        return "noise", chance.randbytes(_size(chance, 4))
+def _wyoming(rng: random.Random) -> tuple[str, bytes]:
+    if rng.random() < 0.1:
+        return "noise", rng.randbytes(_size(rng, 4))
     kinds = ("describe", "ping", "synthesize", "synthesize-start", "synthesize-chunk", "x",
              "synthesize-stop", "audio-start")  # fmt: skip
     events = []
-    for _ in range(chance.choice((1, 2, 5, 300))):
-        data: dict[str, Any] = {
-            "text": chance.choice((" .", "", *JUNK[:4], "." * _size(chance, 4)))
-        }
-        if chance.random() < 0.2:
-            data["voice"] = chance.choice(({}, {"name": "nobody"}, {"language": 7}, 7, None))
-        event: dict[str, Any] = {"type": chance.choice(kinds), "data": data}
-        if chance.random() < 0.1:
-            event[chance.choice(("data_length", "payload_length"))] = chance.choice(
+    for _ in range(rng.choice((1, 2, 5, 300))):
+        data: dict[str, Any] = {"text": rng.choice((" .", "", *JUNK[:4], "." * _size(rng, 4)))}
+        if rng.random() < 0.2:
+            data["voice"] = rng.choice(({}, {"name": "nobody"}, {"language": 7}, 7, None))
+        event: dict[str, Any] = {"type": rng.choice(kinds), "data": data}
+        if rng.random() < 0.1:
+            event[rng.choice(("data_length", "payload_length"))] = rng.choice(
                 (0, 5, -1, 10**12, "x", 1.5, None)
             )
         events.append(json.dumps(event).encode() + b"\n")

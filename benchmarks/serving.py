@@ -63,11 +63,11 @@ FORMATS = ("pcm", "wav", "flac", "mp3", "mulaw", "sse")
 
 def distinct(server: Server, n: int, n_words: int, seed: int = 0) -> list[dict[str, Any]]:
     """Requests of which no two are alike."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     asked = []
     for number in range(seed * n, (seed + 1) * n):
-        text = " ".join(chance.choices(WORDS, k=n_words)).capitalize() + f" {number}."
-        form = chance.choice(FORMATS)
+        text = " ".join(rng.choices(WORDS, k=n_words)).capitalize() + f" {number}."
+        form = rng.choice(FORMATS)
         fields = {"stream_format": "sse", "response_format": "pcm"} if form == "sse" else {}
         asked.append({"input": text, "seed": number, "response_format": form})
         asked[-1] |= {**fields, **server.options}
@@ -155,7 +155,7 @@ async def kills(server: Server, given: argparse.Namespace) -> dict[str, Any]:
     expected = await alone(server.url, bodies)
     errors, is_over = Counter[str](), False
     n_whole = n_wrong = 0
-    chance = random.Random(given.seed)
+    rng = random.Random(given.seed)
     pauses: list[float] = []
 
     async def listen(number: int) -> None:
@@ -175,14 +175,14 @@ async def kills(server: Server, given: argparse.Namespace) -> dict[str, Any]:
         listeners = [asyncio.create_task(listen(n)) for n in range(given.clients)]
         for number in range(given.kills):
             lived_s = pauses[-1] if pauses else 1.0  # a slow machine is slow at all of it
-            await asyncio.sleep(chance.uniform(0.0, 2.0) * lived_s)
+            await asyncio.sleep(rng.uniform(0.0, 2.0) * lived_s)
             worker = server.worker()
             os.kill(worker, signal.SIGKILL)
             begun = time.monotonic()
-            if chance.random() < 0.2:  # the next one dies while it starts
+            if rng.random() < 0.2:  # the next one dies while it starts
                 while (young := server.worker()) in (0, worker):
                     await asyncio.sleep(0.05)
-                await asyncio.sleep(chance.uniform(0.0, 1.5))
+                await asyncio.sleep(rng.uniform(0.0, 1.5))
                 os.kill(young, signal.SIGKILL)
                 worker = young
             while server.worker() in (0, worker) or not await _is_up(client, server):
@@ -215,7 +215,7 @@ async def overload(server: Server, given: argparse.Namespace) -> dict[str, Any]:
     ]
     await alone(server.url, bodies[:2])  # its speed is known from then on
     peak = await _closed(server, bodies, given.seconds)
-    chance, tasks, waits = random.Random(given.seed), set[asyncio.Task[None]](), list[float]()
+    rng, tasks, waits = random.Random(given.seed), set[asyncio.Task[None]](), list[float]()
     counts, held = Counter[str](), server.meter("worker_memory_bytes")
     missed = server.meter("underruns_total")  # as the server sees it; the difference is the network
     gaps: list[float] = []  # the longest of each stream that was admitted
@@ -236,8 +236,8 @@ async def overload(server: Server, given: argparse.Namespace) -> dict[str, Any]:
     begun = time.monotonic()
     until = begun + given.seconds
     while time.monotonic() < until:
-        await asyncio.sleep(chance.expovariate(10 * peak))
-        task = asyncio.create_task(come(chance.choice(bodies)))
+        await asyncio.sleep(rng.expovariate(10 * peak))
+        task = asyncio.create_task(come(rng.choice(bodies)))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
     await asyncio.gather(*tasks)
@@ -350,19 +350,19 @@ async def soak(server: Server, given: argparse.Namespace) -> dict[str, Any]:
         distinct(server, given.distinct, given.words),
         time.monotonic() + 60 * given.minutes,
     )
-    errors, chance, n_done = Counter[str](), random.Random(given.seed), 0
+    errors, rng, n_done = Counter[str](), random.Random(given.seed), 0
 
     async def listen() -> None:
         nonlocal n_done
         while time.monotonic() < until:
-            body = chance.choice(bodies)
+            body = rng.choice(bodies)
             try:
-                if chance.random() < 0.2:  # leaves in the middle
+                if rng.random() < 0.2:  # leaves in the middle
                     url = f"{server.url}/v1/audio/speech"
                     async with client.stream("POST", url, json=body) as reply:
                         async for _ in reply.aiter_raw():
                             break
-                elif chance.random() < 0.1:
+                elif rng.random() < 0.1:
                     await client.post(f"{server.url}/v1/audio/speech", json={"input": ""})
                 else:
                     await ask(client, server.url, body)

@@ -18,7 +18,7 @@ from safetensors.torch import save
 from nightingale import __version__
 from nightingale.weights.catalog import MODELS, find
 from nightingale.weights.load import read_tensors
-from nightingale.weights.record import locate
+from nightingale.weights.manifest import locate
 from tests.weights.conftest import Machine, hub, machine
 from tests.weights.hub import Hub
 

@@ -17,7 +17,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from nightingale.cli import app, player
-from nightingale.weights import record
+from nightingale.weights import manifest
 from tests.tiny_release import make_release
 
 TEXT = "The billing issue is resolved."
@@ -136,7 +136,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_1(
 def test_without_a_model_the_command_that_brings_one_is_told(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record, "BUNDLE", tmp_path / "empty")
+    monkeypatch.setattr(manifest, "BUNDLE", tmp_path / "empty")
     result = run("say", TEXT, "-o", "-")
     assert result.exit_code == 1
     assert "nightingale pull multilingual" in result.stderr

@@ -1,4 +1,4 @@
-"""From text to marked sound on full-size random weights: minutes, and three gigabytes of disk."""
+"""From text to watermarked sound on full-size random weights: minutes, and three GB of disk."""
 
 from __future__ import annotations
 

@@ -29,9 +29,9 @@ from nightingale.errors import (
 from nightingale.loader import _other_decoder
 from nightingale.pipeline import Nightingale
 from nightingale.speech import SpeechStream
-from nightingale.voice.card import Card
 from nightingale.voice.library import to_bytes
-from nightingale.weights import catalog, record
+from nightingale.voice.metadata import VoiceMetadata
+from nightingale.weights import catalog, manifest
 from tests.flow.tiny import tiny_flow
 from tests.tiny_release import make_release
 
@@ -165,10 +165,10 @@ def test_threads_that_share_a_model_get_their_own_voices(releases: Path, home: P
 
 
 def test_a_mark_changes_the_sound_and_not_its_length(releases: Path, home: Path) -> None:
-    marked = load(releases, "english", home).say(TEXT, max_tokens=12)
+    watermarked = load(releases, "english", home).say(TEXT, max_tokens=12)
     plain = load(releases, "english", home, watermark=False).say(TEXT, max_tokens=12)
-    assert marked.samples.shape == plain.samples.shape
-    assert marked.samples.tobytes() != plain.samples.tobytes()
+    assert watermarked.samples.shape == plain.samples.shape
+    assert watermarked.samples.tobytes() != plain.samples.tobytes()
     assert plain.timings.watermark_ms < 1
 
 
@@ -221,8 +221,8 @@ def test_a_cloned_voice_speaks_and_is_its_own(releases: Path, home: Path, record
     voice, report = tts.clone(recording)
     assert report.seconds == pytest.approx(4, abs=0.01)
     again, _ = tts.clone(recording.read_bytes())
-    card = Card("english")
-    assert to_bytes(voice, card) == to_bytes(again, card)
+    metadata = VoiceMetadata("english")
+    assert to_bytes(voice, metadata) == to_bytes(again, metadata)
     cloned, own = (tts.say(TEXT, who, max_tokens=10) for who in (voice, None))
     assert cloned.samples.tobytes() != own.samples.tobytes()
 
@@ -248,7 +248,7 @@ def test_a_model_that_says_nothing_is_an_error(releases: Path, home: Path) -> No
 def test_a_model_that_is_not_here_is_explained(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record, "BUNDLE", tmp_path / "empty")
+    monkeypatch.setattr(manifest, "BUNDLE", tmp_path / "empty")
     with pytest.raises(NotPulledError, match="nightingale pull multilingual"):
         Nightingale.load(home=tmp_path / "empty")
     with pytest.raises(NotPulledError, match="nightingale pull nano"):
@@ -272,8 +272,8 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     save_file(own, folder / "s3gen_meanflow.safetensors", told)
     files = sorted(file for file in folder.iterdir() if file.is_file())
     sums = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
-    (folder / record.SUMS).write_text("".join(sums))
-    monkeypatch.setattr(record, "BUNDLE", folder)
+    (folder / manifest.SUMS).write_text("".join(sums))
+    monkeypatch.setattr(manifest, "BUNDLE", folder)
     return folder
 
 
@@ -300,7 +300,7 @@ def test_no_released_model_borrows_a_decoder_of_the_package(releases: Path, home
 def test_a_package_without_its_model_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record, "BUNDLE", tmp_path)
+    monkeypatch.setattr(manifest, "BUNDLE", tmp_path)
     with pytest.raises(NotPulledError, match="reinstall"):
         Nightingale.load("fledgling", home=tmp_path)
 

@@ -26,12 +26,12 @@ WINDOWS = window_seconds(WINDOW_SIZES)
 Chunks = list[tuple[float, float]]  # when each is there, and its length
 
 
-def schedule(rtf: float, seconds: float, chance: random.Random, first_s: float = 0.06) -> Chunks:
+def schedule(rtf: float, seconds: float, rng: random.Random, first_s: float = 0.06) -> Chunks:
     """Windows of the live plans; the sound of the first is mostly held back by the vocoder."""
     chunks, left_s = [(1.0, min(first_s, seconds))], seconds - first_s
     while left_s > 1e-9:
         length_s = min(WINDOWS[min(len(chunks), len(WINDOWS) - 1)], left_s)
-        took_s = rtf * length_s * chance.uniform(1 - JITTER, 1 + JITTER)
+        took_s = rtf * length_s * rng.uniform(1 - JITTER, 1 + JITTER)
         chunks.append((chunks[-1][0] + took_s, length_s))
         left_s -= length_s
     return chunks
@@ -63,10 +63,10 @@ def gaps(chunks: Chunks, start_at: float) -> list[float]:
 @pytest.mark.parametrize("rtf", [0.2, 0.5, 0.8, 0.9, 0.95, 0.99])
 def test_no_gap_below_real_time(rtf: float) -> None:
     """With a factor that is known, 600 schedules with jitter for each."""
-    chance, n_naive = random.Random(1), 0
+    rng, n_naive = random.Random(1), 0
     for _ in range(600):
-        seconds = chance.uniform(0.5, 60.0)
-        chunks = schedule(rtf, seconds, chance, first_s=chance.choice((0.06, 0.32, 0.44)))
+        seconds = rng.uniform(0.5, 60.0)
+        chunks = schedule(rtf, seconds, rng, first_s=rng.choice((0.06, 0.32, 0.44)))
         assert gaps(chunks, start(chunks, Prebuffer(rtf), [seconds])) == []
         n_naive += bool(gaps(chunks, chunks[0][0]))
     assert rtf < 0.9 or n_naive > 540  # starting with the first chunk stutters
@@ -74,10 +74,10 @@ def test_no_gap_below_real_time(rtf: float) -> None:
 
 @pytest.mark.parametrize("rtf", [1.05, 1.2, 1.5, 2.0])
 def test_gaps_above_real_time_only_where_the_cap_bites(rtf: float) -> None:
-    chance, n_capped = random.Random(2), 0
+    rng, n_capped = random.Random(2), 0
     for _ in range(300):
-        seconds = chance.uniform(0.5, 60.0)
-        chunks = schedule(rtf, seconds, chance)
+        seconds = rng.uniform(0.5, 60.0)
+        chunks = schedule(rtf, seconds, rng)
         start_at = start(chunks, Prebuffer(rtf), [seconds], cap_s=10.0)
         assert start_at <= chunks[0][0] + 10.0 + 1e-9
         is_capped = start_at > chunks[0][0] + 10.0 - 1e-9
@@ -158,18 +158,18 @@ def test_the_length_of_a_text_and_of_its_parts() -> None:
     assert sum(part_seconds(long * 500)) == pytest.approx(expected_seconds(long * 500), rel=0.05)
 
 
-def sentences(chance: random.Random, n: int) -> tuple[Chunks, list[float]]:
+def sentences(rng: random.Random, n: int) -> tuple[Chunks, list[float]]:
     """As the live plans make them, at a speed of 1: a window costs as much as 0.4 s of sound more
     than its length; each part waits to look ahead, and gives what it held back at its end."""
     chunks: Chunks = []
     parts, now = [], 1.0
     for _ in range(n):
-        left_s = chance.uniform(0.8, 8.0)
-        parts.append(left_s * chance.uniform(0.9, 1.2))
+        left_s = rng.uniform(0.8, 8.0)
+        parts.append(left_s * rng.uniform(0.9, 1.2))
         ahead_s, held_s = 0.12, 0.36
         for window_s in (0.8, *WINDOWS[2:], *[1.0] * 9):
             length_s, left_s = min(window_s, left_s), left_s - window_s
-            took_s = (length_s + 0.4 + ahead_s) * chance.uniform(1 - JITTER, 1 + JITTER)
+            took_s = (length_s + 0.4 + ahead_s) * rng.uniform(1 - JITTER, 1 + JITTER)
             now += took_s if chunks else 0.0
             chunks.append((now, length_s - held_s + (0.26 if left_s <= 0 else 0.0)))
             ahead_s = held_s = 0.0
@@ -183,8 +183,8 @@ def sentences(chance: random.Random, n: int) -> tuple[Chunks, list[float]]:
 def test_no_gap_between_sentences(rtf: float) -> None:
     """Short windows and the beginnings of sentences are slower than the rest; 0.05 s is less than
     what every player buffers."""
-    chance = random.Random(8)
-    made = [sentences(chance, chance.randint(1, 10)) for _ in range(150)]
+    rng = random.Random(8)
+    made = [sentences(rng, rng.randint(1, 10)) for _ in range(150)]
     busy_s = sum(chunks[-1][0] - chunks[0][0] for chunks, _ in made)
     usual = busy_s / sum(length_s for chunks, _ in made for _, length_s in chunks[1:])
     for chunks, parts in made:

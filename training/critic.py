@@ -74,7 +74,7 @@ def reproach(made: Views) -> Tensor:
     return torch.stack([(1 - view[-1]).square().mean() for view in made]).mean()
 
 
-def likeness(spoken: Views, made: Views) -> Tensor:
+def feature_matching_loss(spoken: Views, made: Views) -> Tensor:
     """For the maker: how differently the critic's layers see both."""
     return torch.stack(
         [

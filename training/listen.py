@@ -139,7 +139,7 @@ def main(
     assets = work() / "assets"
     judge = Judge.load(assets, threads)
     if words_only:
-        judge = Judge(judge.listener)
+        judge = Judge(judge.transcriber)
     voices = judge.enroll(enrolled())
     reports: dict[str, Report] = {}
     facts: dict[str, object] = {}

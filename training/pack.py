@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from nightingale.core import T3Prompt, Voice
 from nightingale.voice.clone import Encoders, clone
-from nightingale.weights.record import SUMS, sha256_of
+from nightingale.weights.manifest import SUMS, sha256_of
 from training import corpus, flow, letters, speakers, t3, tokenizer, vocoder
 
 N_PROMPT_TOKENS = 90  # of the voice that comes along: short, because every request pays for it

@@ -22,7 +22,7 @@ from nightingale.vocoder.model import Vocoder, VocoderConfig
 from nightingale.vocoder.source import SourceState
 from training import corpus
 from training.corpus import FLOW_MEL, PITCH, Utterance
-from training.critic import HEARD, Critic, likeness, reproach
+from training.critic import HEARD, Critic, feature_matching_loss, reproach
 from training.critic import lesson as critic_of
 from training.loop import Losses, Plan, hasten, load_mean, train
 from training.work import work
@@ -133,7 +133,7 @@ class Contest(nn.Module):
         spoken = self.critic(samples[:, INNER])
         critic = critic_of(spoken, self.critic(made[:, INNER].detach()))
         seen = self.critic.frozen(made[:, INNER])
-        real, like = reproach(seen), likeness(spoken, seen)
+        real, like = reproach(seen), feature_matching_loss(spoken, seen)
         total = 4 * spectra + real + 4 * like + 0.02 * pitch_loss + critic
         shown = {"spectra": spectra, "real": real, "like": like, "critic": critic}
         return {"loss": total, **shown, "pitch": pitch_loss}

@@ -24,8 +24,8 @@ from benchmarks.streaming.nasty import nasty as nasty_texts
 from nightingale.core import SAMPLES_PER_SECOND, Plan
 from nightingale.measure import texts
 from nightingale.measure.bench import machine, speak
-from nightingale.measure.listener import Listener
 from nightingale.measure.random_model import random_components
+from nightingale.measure.transcriber import Transcriber
 from nightingale.pipeline import Nightingale
 from nightingale.text.split import SINGLE, split
 
@@ -33,15 +33,15 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 app = typer.Typer(add_completion=False, help=__doc__)
 Model = Annotated[str, typer.Option(help="Name or folder.")]
-Random = Annotated[bool, typer.Option(help="As large as the named model, by chance.")]
+Random = Annotated[bool, typer.Option(help="As large as the named model, by rng.")]
 Decoder = Annotated[str | None, typer.Option()]
 
 
 def load(
-    model: str, *, by_chance: bool = False, decoder: str | None = None, name: str = "live"
+    model: str, *, random_weights: bool = False, decoder: str | None = None, name: str = "live"
 ) -> Nightingale:
     plan = Plan.named(name)
-    if by_chance:
+    if random_weights:
         return Nightingale(random_components(model, decoder, plan=plan))
     folder = Path(model)
     return Nightingale.load(folder if folder.is_dir() else model, plan=plan, decoder=decoder)
@@ -60,12 +60,15 @@ def keep(proof: str, **facts: Any) -> None:
 
 @app.command()
 def identity(
-    model: Model = "fledgling", n: int = 1000, by_chance: Random = False, decoder: Decoder = None
+    model: Model = "fledgling",
+    n: int = 1000,
+    random_weights: Random = False,
+    decoder: Decoder = None,
 ) -> None:
     """One sound for each request, whoever listens how."""
-    tts = load(model, by_chance=by_chance, decoder=decoder)
+    tts = load(model, random_weights=random_weights, decoder=decoder)
     said = texts.read("short", 3) + texts.read("held_out", 2)
-    found = sameness.identity(tts, said, n, max_tokens=60 if by_chance else 400)
+    found = sameness.identity(tts, said, n, max_tokens=60 if random_weights else 400)
     n_sounds = [len(sounds) for sounds in found.values()]
     keep("identity", model=model, n_runs=n, n_texts=len(said), n_sounds_of_each_text=n_sounds)
     raise typer.Exit(max(n_sounds) > 1)
@@ -92,13 +95,13 @@ def seams(model: Model = "fledgling", n: int = 100_000, n_planted: int = 1000) -
 @app.command()
 def flat(
     model: Model = "nano",
-    by_chance: Random = True,
+    random_weights: Random = True,
     decoder: Decoder = None,
     rounds: int = 5,
     tokens: Annotated[int, typer.Option(help="In the windows to compare.")] = 25,
 ) -> None:
     """Window 50 of a long text costs what window 5 does."""
-    tts = load(model, by_chance=by_chance, decoder=decoder)
+    tts = load(model, random_weights=random_weights, decoder=decoder)
     ratios = long_texts.late_by_early(tts, tokens, rounds)
     ratio = statistics.median(ratios)
     keep("flat", model=model, window_50_to_5=ratio, n_pairs=len(ratios), each=ratios)
@@ -132,7 +135,7 @@ def nasty(
     teacher: Annotated[bool, typer.Option(help="Let the model's own teacher speak.")] = False,
 ) -> None:
     """How many texts come out as something else."""
-    listener = Listener(judges, torch.get_num_threads())
+    transcriber = Transcriber(judges, torch.get_num_threads())
     n_told = 0
     if teacher:
         from training.speak import Heart  # noqa: PLC0415 - only where there is one
@@ -152,7 +155,7 @@ def nasty(
 
     verdicts = []
     for verdict in judge(
-        nasty_texts(n), speak, lambda s: listener.transcribe(s, SAMPLES_PER_SECOND)
+        nasty_texts(n), speak, lambda s: transcriber.transcribe(s, SAMPLES_PER_SECOND)
     ):
         verdicts.append(verdict)
         if verdict.is_catastrophe:
@@ -182,13 +185,13 @@ def pauses(
 @app.command(name="first-sound")
 def first_sound(
     model: Model,
-    by_chance: Random = False,
+    random_weights: Random = False,
     decoder: Decoder = None,
     plan: str = "live",
     n: int = 50,
 ) -> None:
     """From the request to the first sample that can be heard, warm."""
-    tts = load(model, by_chance=by_chance, decoder=decoder, name=plan)
+    tts = load(model, random_weights=random_weights, decoder=decoder, name=plan)
     speak(tts, "The first one is not counted.", None, 50)
     trials = []
     for text in texts.read("held_out", n):

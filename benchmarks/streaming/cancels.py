@@ -23,7 +23,7 @@ class Cancels:
 
 
 def cancels(tts: Nightingale, n: int, seed: int = 0, text: str = TEXT) -> Cancels:
-    found, chance = Cancels(), random.Random(seed)
+    found, rng = Cancels(), random.Random(seed)
     whole_s = min(_seconds(tts, text) for _ in range(3))
     for _ in range(n):
         speech = tts.stream(text, seed=1)
@@ -34,7 +34,7 @@ def cancels(tts: Nightingale, n: int, seed: int = 0, text: str = TEXT) -> Cancel
             told.append(time.perf_counter())
             stop()
 
-        timer = threading.Timer(chance.uniform(0, whole_s), call)
+        timer = threading.Timer(rng.uniform(0, whole_s), call)
         timer.start()
         while True:
             start = time.perf_counter()

@@ -97,10 +97,10 @@ class Nasty:
 
 def nasty(n: int, seed: int = 0) -> list[Nasty]:
     """n texts, kind after kind by turns, the same for the same seed; one of fifty is long."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     known = texts.read("held_out")
     kinds = zip(_by_turns(), range(n), strict=False)
-    return [Nasty(kind.__name__, kind(chance, known)) for kind, _ in kinds]
+    return [Nasty(kind.__name__, kind(rng, known)) for kind, _ in kinds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,60 +181,60 @@ def _by_turns() -> Iterator[Kind]:
             yield long if number % 50 == 0 else kind
 
 
-def one_word(chance: random.Random, _: list[str]) -> str:
-    return chance.choice(SMALL + THINGS).capitalize() + chance.choice(".!?")
+def one_word(rng: random.Random, _: list[str]) -> str:
+    return rng.choice(SMALL + THINGS).capitalize() + rng.choice(".!?")
 
 
-def letter(chance: random.Random, _: list[str]) -> str:
-    return chance.choice(LETTERS) + "."
+def letter(rng: random.Random, _: list[str]) -> str:
+    return rng.choice(LETTERS) + "."
 
 
-def number_word(chance: random.Random, _: list[str]) -> str:
-    return f"{chance.randrange(2, 99)}."
+def number_word(rng: random.Random, _: list[str]) -> str:
+    return f"{rng.randrange(2, 99)}."
 
 
-def short(chance: random.Random, _: list[str]) -> str:
-    return f"{chance.choice(SMALL).capitalize()}, the {chance.choice(THINGS)}."
+def short(rng: random.Random, _: list[str]) -> str:
+    return f"{rng.choice(SMALL).capitalize()}, the {rng.choice(THINGS)}."
 
 
-def repeated(chance: random.Random, _: list[str]) -> str:
-    word = chance.choice(SMALL)
-    return ", ".join([word.capitalize(), *[word] * chance.randrange(2, 7)]) + "."
+def repeated(rng: random.Random, _: list[str]) -> str:
+    word = rng.choice(SMALL)
+    return ", ".join([word.capitalize(), *[word] * rng.randrange(2, 7)]) + "."
 
 
-def spelled(chance: random.Random, _: list[str]) -> str:
-    return ", ".join(chance.sample(LETTERS, 5)) + "."
+def spelled(rng: random.Random, _: list[str]) -> str:
+    return ", ".join(rng.sample(LETTERS, 5)) + "."
 
 
-def shouted(chance: random.Random, known: list[str]) -> str:
-    return " ".join(chance.choice(known).split()[:6]).upper().rstrip(".,") + "!"
+def shouted(rng: random.Random, known: list[str]) -> str:
+    return " ".join(rng.choice(known).split()[:6]).upper().rstrip(".,") + "!"
 
 
-def stops(chance: random.Random, _: list[str]) -> str:
-    return f"Well... {chance.choice(SMALL)}?! The {chance.choice(THINGS)}... is -- gone..."
+def stops(rng: random.Random, _: list[str]) -> str:
+    return f"Well... {rng.choice(SMALL)}?! The {rng.choice(THINGS)}... is -- gone..."
 
 
-def listed(chance: random.Random, _: list[str]) -> str:
-    things = chance.sample(THINGS, 6)
-    return "; ".join(f"{chance.choice(COUNTS)} {thing}s" for thing in things).capitalize() + "."
+def listed(rng: random.Random, _: list[str]) -> str:
+    things = rng.sample(THINGS, 6)
+    return "; ".join(f"{rng.choice(COUNTS)} {thing}s" for thing in things).capitalize() + "."
 
 
-def nested(chance: random.Random, known: list[str]) -> str:
-    inner = chance.choice(known).rstrip(".!?")
+def nested(rng: random.Random, known: list[str]) -> str:
+    inner = rng.choice(known).rstrip(".!?")
     return f'"{inner}" (so he said, [twice]) was all.'
 
 
-def tangled(chance: random.Random, _: list[str]) -> str:
-    a, b = chance.sample(THINGS, 2)
+def tangled(rng: random.Random, _: list[str]) -> str:
+    a, b = rng.sample(THINGS, 2)
     return f"The {a} that the {b} that the {a} saw saw saw the {b}."
 
 
-def unspaced(chance: random.Random, known: list[str]) -> str:
-    return "\n\n".join(chance.sample(known, 2))
+def unspaced(rng: random.Random, known: list[str]) -> str:
+    return "\n\n".join(rng.sample(known, 2))
 
 
-def long(chance: random.Random, known: list[str]) -> str:
-    wanted, text = chance.choice((300, 600, 1000, 3000)), ""
+def long(rng: random.Random, known: list[str]) -> str:
+    wanted, text = rng.choice((300, 600, 1000, 3000)), ""
     while len(text) < wanted:
-        text += chance.choice(known) + " "
+        text += rng.choice(known) + " "
     return text.strip()

@@ -59,14 +59,14 @@ def examine(
         tokens = speech.tokens
         sounds = [render(tts, tokens, g, seed) for g in grids]
         places = [seams(g, len(tokens), tts.components.plan) for g in grids]
-        chances = [seed + 1000] if fault == "noise" else []
-        lucky = [render(tts, tokens, g, chance) for chance in chances for g in grids]
+        other_seeds = [seed + 1000] if fault == "noise" else []
+        other_sounds = [render(tts, tokens, g, other) for other in other_seeds for g in grids]
         for mine in (0, 1):
             other = 1 - mine
             for at in places[mine]:
                 if min(abs(at - there) for there in places[other]) < SHIFT * SAMPLES_PER_TOKEN // 2:
                     continue
-                sound = spoil(sounds[mine], at, fault, lucky[mine] if lucky else None)
+                sound = spoil(sounds[mine], at, fault, other_sounds[mine] if other_sounds else None)
                 for which, heard in ((answers.seams, sound), (answers.others, sounds[other])):
                     which["sample"].append(roughness(heard, at))
                     which["spectrum"].append(change(heard, at))
@@ -80,7 +80,7 @@ def render(tts: Nightingale, tokens: list[int], grid: tuple[int, ...], seed: int
     for window in filter(None, token_windows(tokens, grid)):
         mel, flow_state = decoder.render(state, window, prompt, seed)
         samples, vocoder = decoder.vocode(state, window, mel, seed)
-        state = WaveState(flow_state, vocoder, state.mark, state.n_samples + len(samples))
+        state = WaveState(flow_state, vocoder, state.watermark, state.n_samples + len(samples))
         parts.append(samples.numpy())
     return np.concatenate(parts)
 
@@ -92,14 +92,14 @@ def seams(grid: tuple[int, ...], n_tokens: int, plan: Plan) -> list[int]:
     return sorted((*inner, *(end - plan.vocoder_lookahead * SPAN for end in inner)))
 
 
-def spoil(sound: Sound, at: int, fault: str, lucky: Sound | None) -> Sound:
+def spoil(sound: Sound, at: int, fault: str, other_sounds: Sound | None) -> Sound:
     """The same sound with a fault at one place: a sample or a frame is missing, or everything
-    behind it was made by other chances."""
+    behind it was made with another seed."""
     if fault == "sample":
         return np.delete(sound, at)
     if fault == "frame":
         return np.delete(sound, slice(at, at + SPAN))
-    return sound if lucky is None else np.concatenate((sound[:at], lucky[at:]))
+    return sound if other_sounds is None else np.concatenate((sound[:at], other_sounds[at:]))
 
 
 def roughness(sound: Sound, at: int) -> float:

@@ -40,7 +40,7 @@ from nightingale.weights import catalog, packed
 from nightingale.weights.catalog import Model, Role
 from nightingale.weights.folder import find_in
 from nightingale.weights.load import load_into, load_tensors, read_config, read_tensors
-from nightingale.weights.record import locate
+from nightingale.weights.manifest import locate
 
 Decoder = Literal["standard", "meanflow"]
 Files = dict[Role, Path]

@@ -53,11 +53,11 @@ from nightingale.text.words import rest, spans
 from nightingale.vocoder.model import fade_in
 from nightingale.voice import level
 from nightingale.voice.clone import Encoders, clone
-from nightingale.voice.examine import Report, examine
+from nightingale.voice.inspect import Report, inspect
 from nightingale.windowing import TokenWindow, WaveDecoder, WaveState, token_windows
 
-# torch's libraries keep a kernel for every shape that they met, 1,024 of each kind unless told
-# otherwise: half a gigabyte after an hour of speech with AMX. Without it more than 512 are met;
+# torch's libraries keep a kernel for every shape that they met, 1,024 of each kind by
+# default: half a gigabyte after an hour of speech with AMX. Without it more than 512 are met;
 # to keep them all took no more memory there, and to make them again costs time.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "512" if amx.is_available() else "1024")
 os.environ.setdefault("LRU_CACHE_CAPACITY", "128")
@@ -254,7 +254,7 @@ class Nightingale:
                 break
             if token == END_OF_SPEECH and guard is not None and not guard.is_said:
                 speech.left = rest(words, guard.places[-1])
-                speech.is_complete &= bool(speech.left)  # what cannot be told cannot be said again
+                speech.is_complete &= bool(speech.left)  # what is not known cannot be said again
             yield token
 
     def _codes(
@@ -295,9 +295,9 @@ class Nightingale:
         samples, vocoder = decoder.vocode(state, window, mel, seed)
         sound = level.amplified(samples.cpu().numpy(), voice.gain_db)
         speech.clock.lap("samples_ms")
-        marked, mark = decoder.mark(state, window, sound)
+        watermarked, watermark = decoder.watermark(state, window, sound)
         speech.clock.lap("watermark_ms")
-        return marked, WaveState(flow_state, vocoder, mark, state.n_samples + len(sound))
+        return watermarked, WaveState(flow_state, vocoder, watermark, state.n_samples + len(sound))
 
     def _whole(
         self, window: TokenWindow, voice: Voice, seed: int, speech: SpeechStream
@@ -310,7 +310,7 @@ class Nightingale:
         sound = level.amplified(samples.cpu().numpy(), voice.gain_db)
         speech.clock.lap("samples_ms")
         if self.components.watermarker is not None:
-            sound = self.components.watermarker.mark(sound)
+            sound = self.components.watermarker.apply(sound)
         speech.clock.lap("watermark_ms")
         return sound
 
@@ -336,7 +336,7 @@ class Nightingale:
         """
         family, own = self.components.model.family, self.components.voice
         wave = read(recording, SAMPLES_PER_SECOND)
-        report = examine(wave, family, force=force)
+        report = inspect(wave, family, force=force)
         if keep_loudness:
             level.check_kept(family)
         else:

@@ -45,9 +45,9 @@ class Checkpoint:
     unsaid: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        told = {"n_tokens": self.n_tokens, "is_complete": self.is_complete}
+        spoken = {"n_tokens": self.n_tokens, "is_complete": self.is_complete}
         return {
-            "n_parts": self.n_parts, **self.joined.to_json(), **told, "unsaid": list(self.unsaid)
+            "n_parts": self.n_parts, **self.joined.to_json(), **spoken, "unsaid": list(self.unsaid)
         }  # fmt: skip
 
     @classmethod

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nightingale.audio.live_mark import MarkState, mark_next
+from nightingale.audio.streaming_watermark import WatermarkState, watermark_next
 from nightingale.audio.watermark import Watermarker
 from nightingale.core import SAMPLES_PER_TOKEN, FlowPrompt
 from nightingale.flow.model import Flow
@@ -67,7 +67,7 @@ class WaveState:
 
     flow_state: FlowState
     vocoder: VocoderState
-    mark: MarkState
+    watermark: WatermarkState
     n_samples: int = 0  # that the vocoder gave
 
 
@@ -83,7 +83,7 @@ class WaveDecoder:
 
     def start(self, flow_state: FlowState, seed: int) -> WaveState:
         """An utterance in the voice whose recording this flow_state is."""
-        return WaveState(flow_state, VocoderState.start(self.vocoder, seed), MarkState.start())
+        return WaveState(flow_state, VocoderState.start(self.vocoder, seed), WatermarkState.start())
 
     def render(
         self, state: WaveState, window: TokenWindow, prompt: FlowPrompt, seed: int
@@ -112,10 +112,10 @@ class WaveDecoder:
             samples = samples[:n_kept]
         return fade_in(samples, state.n_samples), behind
 
-    def mark(
+    def watermark(
         self, state: WaveState, window: TokenWindow, samples: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float32], MarkState]:
+    ) -> tuple[NDArray[np.float32], WatermarkState]:
         """Marked as synthetic, if so wanted."""
         if self.watermarker is None:
-            return samples, state.mark
-        return mark_next(self.watermarker, samples, state.mark, is_last=window.is_last)
+            return samples, state.watermark
+        return watermark_next(self.watermarker, samples, state.watermark, is_last=window.is_last)

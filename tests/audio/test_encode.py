@@ -93,8 +93,8 @@ def by_sox(format_: str, rate_hz: int, data: bytes) -> Wave:
 def snr_db(wanted: Wave, heard: Wave) -> float:
     """After the best shift: a codec may put silence in front."""
     n = 1 << (len(wanted) + len(heard)).bit_length()
-    likeness = np.fft.irfft(np.fft.rfft(heard, n) * np.conj(np.fft.rfft(wanted, n)))
-    shift = int(likeness.argmax())
+    correlation = np.fft.irfft(np.fft.rfft(heard, n) * np.conj(np.fft.rfft(wanted, n)))
+    shift = int(correlation.argmax())
     assert shift < 3000, "the sound begins where it should"
     both = min(len(wanted), len(heard) - shift)
     a, b = wanted[:both].astype(np.float64), heard[shift : shift + both].astype(np.float64)

@@ -38,22 +38,22 @@ def test_the_weights_are_the_ones_that_the_script_makes() -> None:
 
 @pytest.mark.parametrize("n_samples", [0, 1, 2, 100, 767, 768, 769, 9_600, 24_000, 24_337])
 def test_a_marked_clip_has_as_many_samples(watermarker: Watermarker, n_samples: int) -> None:
-    marked = watermarker.mark(clip(n_samples))
-    assert marked.shape == (n_samples,)
-    assert marked.dtype == np.float32
-    assert np.isfinite(marked).all()
+    watermarked = watermarker.apply(clip(n_samples))
+    assert watermarked.shape == (n_samples,)
+    assert watermarked.dtype == np.float32
+    assert np.isfinite(watermarked).all()
 
 
 def test_marking_is_repeatable_and_leaves_its_input_alone(watermarker: Watermarker) -> None:
     given = clip(24_000)
     before = given.copy()
-    assert np.array_equal(watermarker.mark(given), Watermarker().mark(given))
+    assert np.array_equal(watermarker.apply(given), Watermarker().apply(given))
     assert np.array_equal(given, before)
 
 
 def test_the_mark_stays_below_2_khz_and_below_the_sound(watermarker: Watermarker) -> None:
     given = clip(48_000)
-    mark = watermarker.mark(given) - given
+    mark = watermarker.apply(given) - given
     power = np.abs(np.fft.rfft(mark * np.hanning(48_000))) ** 2  # bins of half a hertz
     assert power[: 2 * 2_100].sum() > 0.999 * power.sum()
     assert 1e-3 < (mark**2).sum() / (given**2).sum() < 0.05
@@ -62,16 +62,16 @@ def test_the_mark_stays_below_2_khz_and_below_the_sound(watermarker: Watermarker
 def test_the_end_is_kept_and_marked_too(watermarker: Watermarker) -> None:
     """237 samples beyond the last whole frame of 10 ms: Perth would cut them off."""
     given = clip(24_000 + 237)
-    marked = watermarker.mark(given)
-    longer = watermarker.mark(np.concatenate((given, clip(2_400))))
-    assert np.abs(marked[-237:] - given[-237:]).max() > 1e-4
-    assert np.abs(marked[-237:]).max() < 1.5 * np.abs(longer[24_000:24_237]).max()
+    watermarked = watermarker.apply(given)
+    longer = watermarker.apply(np.concatenate((given, clip(2_400))))
+    assert np.abs(watermarked[-237:] - given[-237:]).max() > 1e-4
+    assert np.abs(watermarked[-237:]).max() < 1.5 * np.abs(longer[24_000:24_237]).max()
 
 
 def test_silence_stays_silence(watermarker: Watermarker) -> None:
-    assert not watermarker.mark(np.zeros(24_000, np.float32)).any()
+    assert not watermarker.apply(np.zeros(24_000, np.float32)).any()
     half = np.concatenate((clip(24_000), np.zeros(24_000, np.float32)))
-    assert np.abs(watermarker.mark(half)[26_000:]).max() < 1e-6
+    assert np.abs(watermarker.apply(half)[26_000:]).max() < 1e-6
 
 
 def test_the_pieces_are_callable_over_a_part_of_the_frames(watermarker: Watermarker) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nightingale.measure.against import against_upstream
+from nightingale.measure.upstream import against_upstream
 from tests.parity.conftest import upstream_python
 
 pytestmark = pytest.mark.parity

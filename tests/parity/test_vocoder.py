@@ -76,7 +76,7 @@ def run(
 
 @torch.inference_mode()
 def outputs(model: Vocoder, mel: Tensor, theirs: Outputs) -> Outputs:
-    """What comes out of every stage of ours, with upstream's luck."""
+    """What comes out of every stage of ours, with upstream's noise."""
     seen: Outputs = {}
 
     def keep(name: str, out: Any) -> None:

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from nightingale.audio.encode import encode_whole
 from nightingale.audio.files import resample
-from nightingale.audio.live_mark import MarkState, mark_next
+from nightingale.audio.streaming_watermark import WatermarkState, watermark_next
 from nightingale.audio.watermark import Watermarker
 from tests.parity.conftest import RunUpstream
 
@@ -63,11 +63,11 @@ def stored(clips: Clips, path: Path) -> str:
 def test_marks_are_the_same_as_perths(
     run_upstream: RunUpstream, clips: Clips, tmp_path: Path
 ) -> None:
-    marked, weights = tmp_path / "marked.safetensors", tmp_path / "weights.safetensors"
+    watermarked, weights = tmp_path / "watermarked.safetensors", tmp_path / "weights.safetensors"
     to_mark = stored(clips, tmp_path / "clips.safetensors")
-    job = {"to_mark": to_mark, "marked": str(marked), "weights": str(weights)}
+    job = {"to_mark": to_mark, "watermarked": str(watermarked), "weights": str(weights)}
     run_upstream("upstream_watermark.py", job)
-    theirs = {name: clip.numpy() for name, clip in load_file(marked).items()}
+    theirs = {name: clip.numpy() for name, clip in load_file(watermarked).items()}
     full, shipped = Watermarker(weights), Watermarker()
     print(f"\n{'clip':8}{'samples':>9}{'mark':>10}{'full':>10}{'shipped':>10}")
     for name, clip in clips.items():
@@ -75,7 +75,7 @@ def test_marks_are_the_same_as_perths(
         assert len(clip) - n < N_EDGE + 240
         sizes = [
             float(np.abs(a[:n] - theirs[name][:n]).max())
-            for a in (clip, full.mark(clip), shipped.mark(clip))
+            for a in (clip, full.apply(clip), shipped.apply(clip))
         ]
         print(f"{name:8}{len(clip):9}" + "".join(f"{size:10.1e}" for size in sizes))
         assert sizes[0] > 1e-2, "there is a mark to compare"
@@ -92,17 +92,17 @@ def test_perth_hears_our_mark_and_no_other(
         parameter.data.zero_()
     to_hear: Clips = {}
     for name, clip in clips.items():
-        marked = ours.mark(clip)
-        phone = resample(decoded(encode_whole([marked], "mulaw"), **PHONE), 8_000, 24_000)
+        watermarked = ours.apply(clip)
+        phone = resample(decoded(encode_whole([watermarked], "mulaw"), **PHONE), 8_000, 24_000)
         to_hear |= {
-            f"{name} marked": marked,
-            f"{name} marked as it came": marked_as_it_comes(ours, clip),
-            f"{name} in 16 bits": decoded(encode_whole([marked], "wav")),
-            f"{name} as mp3": decoded(encode_whole([marked], "mp3")),
+            f"{name} watermarked": watermarked,
+            f"{name} watermarked as it came": watermarked_as_it_comes(ours, clip),
+            f"{name} in 16 bits": decoded(encode_whole([watermarked], "wav")),
+            f"{name} as mp3": decoded(encode_whole([watermarked], "mp3")),
             f"{name} on the phone": phone,
             f"{name} plain": clip,
             f"{name} plain as mp3": decoded(encode_whole([clip], "mp3")),
-            f"{name} mute": mute.mark(clip),
+            f"{name} mute": mute.apply(clip),
         }
     heard = run_upstream(
         "upstream_watermark.py", {"to_hear": stored(to_hear, tmp_path / "clips.safetensors")}
@@ -116,12 +116,12 @@ def test_perth_hears_our_mark_and_no_other(
             assert word > 0.9, name
 
 
-def marked_as_it_comes(marker: Watermarker, clip: NDArray[np.float32]) -> NDArray[np.float32]:
+def watermarked_as_it_comes(marker: Watermarker, clip: NDArray[np.float32]) -> NDArray[np.float32]:
     """In pieces as short as a stream begins with."""
-    state, pieces = MarkState.start(), []
+    state, pieces = WatermarkState.start(), []
     for at in range(0, len(clip), 4800):
         is_last = at + 4800 >= len(clip)
-        piece, state = mark_next(marker, clip[at : at + 4800], state, is_last=is_last)
+        piece, state = watermark_next(marker, clip[at : at + 4800], state, is_last=is_last)
         pieces.append(piece)
     return np.concatenate(pieces)
 

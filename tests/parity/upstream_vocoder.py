@@ -58,7 +58,7 @@ def build(sizes: dict[str, Any], dtype: torch.dtype) -> Any:
     return model.to(dtype).eval()
 
 
-def luck(seed: int, n_harmonics: int, n_samples: int) -> dict[str, Tensor]:
+def noise(seed: int, n_harmonics: int, n_samples: int) -> dict[str, Tensor]:
     """The draws that upstream makes after torch.manual_seed, in its order."""
     torch.manual_seed(seed)
     uniform = torch.distributions.Uniform(-torch.pi, torch.pi)
@@ -100,7 +100,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         seen = vocode(model, job["stages"], mel, case["seed"])
         n_samples = seen["waveform"].shape[-1]
         save_file(
-            {**luck(case["seed"], job["sizes"]["n_harmonics"], n_samples), **seen}, case["to"]
+            {**noise(case["seed"], job["sizes"]["n_harmonics"], n_samples), **seen}, case["to"]
         )
     return {"n_tensors": len(tensors)}
 

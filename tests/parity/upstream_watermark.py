@@ -1,8 +1,9 @@
 """Runs inside the upstream environment: what Perth makes of clips, and what it finds in them.
 
 argv: job.json answer.json. A job has one or two steps: `to_mark` is a file of 24 kHz clips, whose
-marked twins go to `marked` and the network's weights, in full precision, to `weights`; `to_hear` is
-a file of clips, and the answer holds the detector's word on each: about 1 is marked, 0 is not.
+watermarked twins go to `watermarked` and the network's weights, in full precision, to `weights`;
+`to_hear` is a file of clips, and the answer holds the detector's word on each: about 1 is yes, 0
+is no.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     marker = import_module("perth").PerthImplicitWatermarker()
     with torch.inference_mode():
         if "to_mark" in job:
-            marked = {
+            watermarked = {
                 name: torch.from_numpy(marker.apply_watermark(clip.numpy(), RATE_HZ))
                 for name, clip in load_file(job["to_mark"]).items()
             }
-            save_file(marked, job["marked"])
+            save_file(watermarked, job["watermarked"])
             save_file(marker.perth_net.encoder.state_dict(), job["weights"])
         to_hear = load_file(job["to_hear"]) if "to_hear" in job else {}
         return {

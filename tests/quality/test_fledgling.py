@@ -125,6 +125,6 @@ def test_it_sounds_like_itself(said: Said) -> None:
 
 
 def test_clones_sound_like_who_they_were_made_from_more_often_than_not(said: Said) -> None:
-    right = said("clones").right_voice  # of four; by luck a quarter
+    right = said("clones").right_voice  # of four; chance level: a quarter
     assert right is not None
     assert right.value >= 0.5, said("clones").worst(5, "voice")

@@ -108,7 +108,7 @@ def test_every_clip_with_another_voice_or_text_is_found(verdict: Verdict) -> Non
 def test_silence_and_next_to_nothing_are_judged_without_words(judge: Judge) -> None:
     for n_samples in (0, 1, 2400, 24_000):
         silence = np.zeros(n_samples, np.float32)
-        assert judge.listener.transcribe(silence, 24_000) == ""
+        assert judge.transcriber.transcribe(silence, 24_000) == ""
         assert judge.speakers is not None
         assert np.isfinite(judge.speakers.embed(silence, 24_000)).all()
         assert judge.sound is not None
@@ -116,8 +116,8 @@ def test_silence_and_next_to_nothing_are_judged_without_words(judge: Judge) -> N
 
 
 def test_the_same_clip_is_heard_in_the_same_way_twice(judge: Judge, speech: Speech) -> None:
-    noise = faults.noisy(speech.judged[0])  # where luck would show
-    first, second = (judge.listener.transcribe(noise.samples, 24_000) for _ in range(2))
+    noise = faults.noisy(speech.judged[0])  # where sampling would show
+    first, second = (judge.transcriber.transcribe(noise.samples, 24_000) for _ in range(2))
     assert first == second
 
 

@@ -63,7 +63,7 @@ def slow_filter(w: dict[str, Tensor], mel: Tensor, source: Tensor) -> Tensor:
 
 
 def drawn_source(n_frames: int, seed: int = 0) -> Tensor:
-    """A source that is not a mere excitation, in float64."""
+    """A source that is not a mere hum, in float64."""
     generator = torch.Generator().manual_seed(seed)
     return 0.2 * torch.randn(n_frames * N, generator=generator, dtype=torch.float64)
 

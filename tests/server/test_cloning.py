@@ -35,11 +35,11 @@ from nightingale.server.step_record import StepRecord
 from nightingale.server.supervisor import Recipe
 from nightingale.server.utterance import Ask, Utterance
 from nightingale.server.worker import Worker
-from nightingale.voice.card import Card
 from nightingale.voice.library import from_release, to_bytes
+from nightingale.voice.metadata import VoiceMetadata
 from nightingale.weights.folder import find_in
 from nightingale.weights.load import read_tensors
-from nightingale.weights.record import sha256_of
+from nightingale.weights.manifest import sha256_of
 from tests.audio.corpus import crafted
 from tests.server.conftest import Subject
 from tests.server.running import Server, quick_decoder, serving
@@ -380,7 +380,7 @@ def test_a_folder_that_cannot_be_written_is_507_in_the_usual_shape(
 def test_a_deleted_voice_is_forgotten_by_the_worker(subject: Subject, tmp_path: Path) -> None:
     """A voice that the worker knows is not sent again: its digest alone will do."""
     own = from_release(read_tensors(find_in(subject.folder, tmp_path)[1]["voice"]))
-    data = to_bytes(own, Card("fledgling", "en"))
+    data = to_bytes(own, VoiceMetadata("fledgling", "en"))
     digest = hashlib.sha256(data).hexdigest()
 
     async def check() -> None:
@@ -407,7 +407,7 @@ def test_what_was_computed_from_a_voice_is_dropped_with_it(
     """Also if a request goes on with it when it is deleted; a real worker in this process."""
     decoder = quick_decoder(subject.folder)
     model = Nightingale.load(subject.folder, home=tmp_path, plan="live", decoder=decoder)
-    data = to_bytes(model.components.voice, Card("fledgling", "en"))
+    data = to_bytes(model.components.voice, VoiceMetadata("fledgling", "en"))
     digest, address = hashlib.sha256(data).hexdigest(), str(tmp_path / "worker.sock")
     text = "The quick brown fox jumps over the lazy dog. " * 2
     ask = Ask({**subject.options}, [text], voice=digest)

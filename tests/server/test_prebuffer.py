@@ -84,10 +84,10 @@ async def stream(
 
 @pytest.mark.parametrize("rtf", [0.2, 0.9, 0.99, 1.3])
 def test_it_starts_when_the_arithmetic_says_so(rtf: float) -> None:
-    chance = random.Random(1)
+    rng = random.Random(1)
     for _ in range(10):
-        seconds = float(chance.randint(1, 20))
-        chunks = schedule(rtf, seconds, chance)
+        seconds = float(rng.randint(1, 20))
+        chunks = schedule(rtf, seconds, rng)
         utterance, heard = run(stream(rtf, chunks, known=rtf, max_wait_s=60.0))
         assert heard[0][0] == pytest.approx(
             start(chunks, Prebuffer(rtf), utterance.parts_s), abs=1e-3

@@ -51,9 +51,9 @@ def split_stream(pieces: Iterable[str], policy: SplitPolicy = EAGER) -> Iterator
 
 
 def handed(text: str, seed: int) -> Iterator[str]:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     while text:
-        n = chance.randint(1, 30)
+        n = rng.randint(1, 30)
         yield text[:n]
         text = text[n:]
 

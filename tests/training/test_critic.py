@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from training.critic import Critic, lesson, likeness, reproach
+from training.critic import Critic, feature_matching_loss, lesson, reproach
 
 
 def hums_and_noise() -> tuple[Tensor, Tensor]:
@@ -33,7 +33,7 @@ def test_who_learns_from_it_does_not_change_it() -> None:
     critic, (hums, noise) = Critic(), hums_and_noise()
     made = noise.requires_grad_()
     seen = critic.frozen(made)
-    (reproach(seen) + likeness(critic(hums), seen)).backward()  # type: ignore[no-untyped-call]
+    (reproach(seen) + feature_matching_loss(critic(hums), seen)).backward()  # type: ignore[no-untyped-call]
     assert made.grad is not None
     assert float(made.grad.abs().max()) > 0
     assert all(p.grad is None or not p.grad.any() for p in critic.parameters())
@@ -41,5 +41,5 @@ def test_who_learns_from_it_does_not_change_it() -> None:
 
 def test_the_same_sound_is_alike() -> None:
     critic, (hums, noise) = Critic(), hums_and_noise()
-    assert float(likeness(critic(hums), critic(hums)).detach()) == 0
-    assert float(likeness(critic(hums), critic(noise)).detach()) > 0
+    assert float(feature_matching_loss(critic(hums), critic(hums)).detach()) == 0
+    assert float(feature_matching_loss(critic(hums), critic(noise)).detach()) > 0

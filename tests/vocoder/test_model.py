@@ -53,7 +53,7 @@ def test_a_frame_makes_480_samples(n_frames: int) -> None:
     assert 0.01 < samples.std() < 0.5
 
 
-def test_pieces_make_the_whole_and_only_the_seed_is_luck() -> None:
+def test_pieces_make_the_whole_and_only_the_seed_is_random() -> None:
     model, mel = small_vocoder(), small_mel(0, 12)
     whole = model.vocode(mel, seed=8)
     torch.manual_seed(123)  # the global generator has no say

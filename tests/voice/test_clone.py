@@ -16,7 +16,7 @@ from nightingale.audio.mel import flow_mel
 from nightingale.core import Family, Voice
 from nightingale.errors import AudioError
 from nightingale.voice.clone import clone
-from nightingale.voice.examine import Wave, examine
+from nightingale.voice.inspect import Wave, inspect
 from nightingale.voice.level import Level
 from tests.audio.corpus import buzz
 from tests.voice.tiny import tiny_encoders
@@ -151,7 +151,7 @@ def test_a_voice_lives_on_the_host_and_can_be_saved() -> None:
     ],
 )
 def test_what_no_voice_can_be_made_of_is_refused(wave: Wave, family: Family, reason: str) -> None:
-    for refuse in (lambda: clone(wave, tiny_encoders(), family), lambda: examine(wave, family)):
+    for refuse in (lambda: clone(wave, tiny_encoders(), family), lambda: inspect(wave, family)):
         with pytest.raises(AudioError, match=reason):
             refuse()
 
@@ -189,7 +189,7 @@ def lonely(wave: Wave) -> Wave:
     ],
 )
 def test_a_person_is_told_what_is_wrong(wave: Wave, warnings: list[str]) -> None:
-    told = examine(wave, "english").warnings
+    told = inspect(wave, "english").warnings
     assert len(told) == len(warnings), told
     assert all(part in text for part, text in zip(warnings, told, strict=True))
 
@@ -219,7 +219,7 @@ def test_a_person_is_told_what_is_wrong(wave: Wave, warnings: list[str]) -> None
 def test_a_person_is_told_what_is_used_for_what(
     seconds: float, family: Family, summary: str
 ) -> None:
-    report = examine(buzz(seconds), family)
+    report = inspect(buzz(seconds), family)
     assert report.summary == f"{summary}, loudness kept"
     levelled = dataclasses.replace(report, level=Level(-31.2, -27, 4.2), output_gain_db=-1.5)
     assert levelled.summary == (

@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from nightingale.cli import app
-from nightingale.voice.card import Card, is_voice_file, read_card
 from nightingale.voice.library import Library, to_bytes
+from nightingale.voice.metadata import VoiceMetadata, is_voice_file, read_metadata
 from tests.voice.test_library import CARD, some_voice
 
 Voice = Callable[..., Result]
@@ -48,7 +48,7 @@ def test_an_exported_voice_is_imported_whatever_its_name(
 
 def test_export_into_a_folder_takes_the_name_of_the_voice(voice: Voice, tmp_path: Path) -> None:
     assert voice("export", "anna", tmp_path).exit_code == 0
-    assert read_card(tmp_path / "anna.safetensors") == CARD
+    assert read_metadata(tmp_path / "anna.safetensors") == CARD
 
 
 def test_export_overwrites_only_with_force(voice: Voice, home: Path, tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ def test_import_takes_another_consent_and_language(
 ) -> None:
     voice("export", "anna", tmp_path / "a.b")
     assert voice("add", "twin", tmp_path / "a.b", "--consent", "by mail").exit_code == 0
-    card = read_card(home / "voices/twin.safetensors")
-    assert (card.consent, card.language) == ("by mail", CARD.language)
+    metadata = read_metadata(home / "voices/twin.safetensors")
+    assert (metadata.consent, metadata.language) == ("by mail", CARD.language)
 
 
 @pytest.mark.parametrize("words", [("list",), ("export", "anna"), ("remove", "anna")])
@@ -95,7 +95,9 @@ def test_voices_are_kept_without_torch(home: Path, words: tuple[str, ...]) -> No
 
 
 def test_the_list_shows_what_is_known_of_each_voice(voice: Voice, home: Path) -> None:
-    Library(home / "voices").save("zoe", some_voice(), Card("turbo", None, None, "a\x1b[31m\nb"))
+    Library(home / "voices").save(
+        "zoe", some_voice(), VoiceMetadata("turbo", None, None, "a\x1b[31m\nb")
+    )
     (home / "voices/broken.safetensors").write_bytes(b"no voice")
     file = home / "voices/anna.safetensors"
     os.utime(file, (1.7e9, 1.7e9))  # noon of 14 November 2023, give or take a zone
@@ -176,9 +178,9 @@ def test_files_of_older_and_newer_versions_are_read(tmp_path: Path) -> None:
     old = {"family": "turbo", "language": None, "source_sha256": None, "consent": "me"}
     for said in (old, {**old, "mood": "merry"}):
         (tmp_path / "file").write_bytes(header({"voice": json.dumps(said)}))
-        assert read_card(tmp_path / "file") == Card("turbo", consent="me")
+        assert read_metadata(tmp_path / "file") == VoiceMetadata("turbo", consent="me")
 
 
 def test_the_card_of_a_file_is_the_one_it_was_made_with(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(to_bytes(some_voice(), CARD))
-    assert read_card(tmp_path / "file") == CARD
+    assert read_metadata(tmp_path / "file") == CARD

@@ -12,11 +12,11 @@ from safetensors.torch import save_file
 
 from nightingale.core import Family, FlowPrompt, Voice
 from nightingale.errors import CorruptFileError, VoiceError
-from nightingale.voice.card import Card
 from nightingale.voice.library import Library, from_release, read, to_bytes
+from nightingale.voice.metadata import VoiceMetadata
 from tests.tiny import tiny_voice
 
-CARD = Card("multilingual", "de", "ab" * 32, "my own voice")
+CARD = VoiceMetadata("multilingual", "de", "ab" * 32, "my own voice")
 
 
 def some_voice(seed: int = 0) -> Voice:
@@ -39,18 +39,18 @@ def same(one: Voice, two: Voice) -> bool:
 
 def test_a_saved_voice_comes_back_with_its_card(library: Library) -> None:
     library.save("anna", some_voice(), CARD)
-    voice, card = library.load("anna")
+    voice, metadata = library.load("anna")
     assert same(voice, some_voice())
     assert not same(voice, some_voice(1))
-    assert card == CARD
+    assert metadata == CARD
 
 
 def test_the_gains_of_a_voice_come_back(library: Library) -> None:
     voice = dataclasses.replace(some_voice(), gain_db=-2.5)
     library.save("anna", voice, dataclasses.replace(CARD, gain_db=4.2))
-    loaded, card = library.load("anna")
-    assert loaded.gain_db == card.output_gain_db == -2.5
-    assert card.gain_db == 4.2
+    loaded, metadata = library.load("anna")
+    assert loaded.gain_db == metadata.output_gain_db == -2.5
+    assert metadata.gain_db == 4.2
     library.save("old", some_voice(), CARD)
     assert library.load("old")[0].gain_db == 0.0
 
@@ -172,7 +172,7 @@ def test_the_released_voice_is_understood() -> None:
 def test_a_voice_is_refused_where_its_tokens_mean_something_else(
     made_for: Family, asked: Family, fits: bool, library: Library
 ) -> None:
-    library.save("anna", some_voice(), Card(made_for))
+    library.save("anna", some_voice(), VoiceMetadata(made_for))
     if fits:
         assert library.load("anna", asked)[1].family == made_for
         return

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nightingale.audio.files import read, resample
 from nightingale.errors import AudioError
-from nightingale.voice.examine import examine
+from nightingale.voice.inspect import inspect
 from nightingale.voice.speech_detection import measure
 from tests.voice.clips import espeak
 
@@ -81,8 +81,8 @@ def test_what_is_no_speech_is_refused(name: str) -> None:
     wave = NON_SPEECH[name]()
     wave = (0.3 * wave / np.abs(wave).max()).astype(np.float32)
     with pytest.raises(AudioError, match=r"does not sound like speech: .*--force.*force=true"):
-        examine(wave, "fledgling")
-    assert "not sound like speech" in examine(wave, "fledgling", force=True).warnings[0]
+        inspect(wave, "fledgling")
+    assert "not sound like speech" in inspect(wave, "fledgling", force=True).warnings[0]
 
 
 @pytest.mark.parametrize("file", VOICES, ids=lambda file: file.stem)
@@ -115,18 +115,18 @@ def test_many_voices_and_languages_are_accepted(tmp_path: Path) -> None:
 def test_a_clip_of_a_second_needs_insistence() -> None:
     wave = read(VOICES[0], 24_000)[:36_000]
     with pytest.raises(AudioError, match=r"1\.5 s, but a voice needs 2 s or more.*--force"):
-        examine(wave, "fledgling")
-    assert "1.5 s" in examine(wave, "fledgling", force=True).warnings[0]
+        inspect(wave, "fledgling")
+    assert "1.5 s" in inspect(wave, "fledgling", force=True).warnings[0]
     with pytest.raises(AudioError, match="more than 1 s"):  # less than the model can use at all
-        examine(wave[:20_000], "fledgling", force=True)
+        inspect(wave[:20_000], "fledgling", force=True)
 
 
 def test_a_recording_of_a_telephone_is_warned_about() -> None:
     for file in VOICES[::4]:
         wave = read(file, 24_000)[:96_000]
-        assert not any("4 kHz" in text for text in examine(wave, "fledgling").warnings)
+        assert not any("4 kHz" in text for text in inspect(wave, "fledgling").warnings)
         narrow = resample(resample(wave, 24_000, 8_000), 8_000, 24_000)
-        assert any("4 kHz" in text for text in examine(narrow, "fledgling").warnings)
+        assert any("4 kHz" in text for text in inspect(narrow, "fledgling").warnings)
 
 
 def test_digital_silence_around_the_speech_does_no_harm() -> None:

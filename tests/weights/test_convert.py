@@ -15,7 +15,7 @@ from safetensors import safe_open
 from nightingale.errors import CorruptFileError
 from nightingale.weights.convert import convert
 from nightingale.weights.load import read_tensors
-from nightingale.weights.record import sha256_of
+from nightingale.weights.manifest import sha256_of
 
 
 def converted(tree: Any, folder: Path) -> Path:

@@ -10,7 +10,7 @@ import pytest
 
 from nightingale.errors import CorruptFileError
 from nightingale.weights.catalog import Model
-from nightingale.weights.record import locate
+from nightingale.weights.manifest import locate
 from tests.weights.conftest import Machine, answer_of
 from tests.weights.hub import COMMIT, Hub
 from tests.weights.tiny import BRANCH, FILES, PINNED, T3, TOKENIZER

@@ -2,7 +2,7 @@
 
 WAV, PCM and G.711 are written here; FLAC and MP3 by libsndfile; Opus and AAC by FFmpeg through PyAV
 (this is its only door), which is an extra. Whatever the pieces, the bytes are the same: nothing in
-them comes from a clock or from chance. Knows nothing of rates other than its own.
+them comes from a clock or from rng. Knows nothing of rates other than its own.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ WEIGHTS = Path(__file__).with_name("perth.safetensors")
 RATE_HZ = 32_000
 N_FFT = 2048
 HOP = 320
-N_BINS = 128  # the lowest 2 kHz are marked
+N_BINS = 128  # the lowest 2 kHz are watermarked
 WIDTH, KERNEL, DEPTH = 256, 7, 5
 
 FLOOR_DB = -180.0  # level 0
@@ -53,10 +53,10 @@ class Watermarker:
         self.network.eval()
 
     @torch.inference_mode()
-    def mark(self, samples: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The same clip, marked: 24 kHz in and out, as many samples as before.
+    def apply(self, samples: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The same clip, watermarked: 24 kHz in and out, as many samples as before.
 
-        Perth itself cuts a clip down to whole frames of 10 ms; here the rest is kept and marked.
+        Perth itself cuts a clip down to whole frames of 10 ms; here the rest is kept, too.
         """
         n_samples = len(samples)
         if n_samples == 0:
@@ -64,8 +64,8 @@ class Watermarker:
         wave = torch.from_numpy(resample(samples, SAMPLES_PER_SECOND, RATE_HZ))
         n_padded = max(len(wave), N_FFT // 2 + 1)  # a reflected edge needs that much
         spectrum = to_spectrum(F.pad(wave, (0, n_padded - len(wave))))
-        marked = from_spectrum(turn_up(spectrum, self.change(to_levels(spectrum))), n_padded)
-        return resample(marked.numpy(), RATE_HZ, SAMPLES_PER_SECOND)[:n_samples]
+        watermarked = from_spectrum(turn_up(spectrum, self.change(to_levels(spectrum))), n_padded)
+        return resample(watermarked.numpy(), RATE_HZ, SAMPLES_PER_SECOND)[:n_samples]
 
     def change(self, levels: Tensor) -> Tensor:
         """The mark itself: (1025, T) -> (128, T), for the lowest levels; 0 in quiet frames."""
@@ -73,7 +73,7 @@ class Watermarker:
 
 
 class MarkNetwork(nn.Module):
-    """Levels of the marked bins -> by how much each is changed."""
+    """Levels of the watermarked bins -> by how much each is changed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ def gate(levels: Tensor, loudest: Tensor | None = None) -> Tensor:
 
 
 def turn_up(spectrum: Tensor, change: Tensor) -> Tensor:
-    """Change the levels of the marked bins and leave every phase, and every other bin, alone."""
-    marked = spectrum.clone()
-    marked[:N_BINS] *= 10 ** (change * (SPAN_DB / 20))
-    return marked
+    """Change the levels of the lowest bins and leave every phase, and every other bin, alone."""
+    watermarked = spectrum.clone()
+    watermarked[:N_BINS] *= 10 ** (change * (SPAN_DB / 20))
+    return watermarked

@@ -54,9 +54,9 @@ def bench(  # noqa: PLR0913, PLR0917
 
     from nightingale.measure import bench as measure
     from nightingale.measure import history
-    from nightingale.measure.against import against_upstream
     from nightingale.measure.bench_report import draw, table
     from nightingale.measure.random_model import random_components
+    from nightingale.measure.upstream import against_upstream
     from nightingale.pipeline import Nightingale
 
     if threads:

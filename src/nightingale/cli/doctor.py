@@ -64,12 +64,12 @@ def _compiled() -> str:
 
 def _model(settings: Settings) -> str:
     from nightingale.errors import CorruptFileError, NotPulledError
-    from nightingale.weights import catalog, record
+    from nightingale.weights import catalog, manifest
 
     notes = []
     for model in catalog.by_preference():
         try:
-            files = record.locate(model, settings.home)
+            files = manifest.locate(model, settings.home)
         except NotPulledError:
             continue
         except CorruptFileError as error:
@@ -80,7 +80,7 @@ def _model(settings: Settings) -> str:
 
 
 def _digest(file: Path, settings: Settings) -> str:
-    from nightingale.weights.record import digest_of
+    from nightingale.weights.manifest import digest_of
 
     return f"sha256 {digest_of(file, settings.home)[:16]}"
 

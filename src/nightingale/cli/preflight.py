@@ -85,17 +85,17 @@ def _check_format(output: str | None, format_: str | None, rate: int | None) -> 
 
 def check_model(name: str | None, home: Path) -> Model:
     """The model that will be loaded: it is on this machine."""
-    from nightingale.weights import catalog, folder, record
+    from nightingale.weights import catalog, folder, manifest
 
     if name is not None and Path(name).is_dir():
         return folder.identify(Path(name))
     if name is not None:
         model = catalog.find(name)
-        record.locate(model, home)
+        manifest.locate(model, home)
         return model
     for model in catalog.by_preference():
         try:
-            record.locate(model, home)
+            manifest.locate(model, home)
         except NotPulledError:
             continue
         return model

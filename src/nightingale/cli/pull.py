@@ -45,12 +45,12 @@ def _list_models(settings: Settings) -> None:
     from rich.table import Table
 
     from nightingale.errors import CorruptFileError, NotPulledError
-    from nightingale.weights import catalog, record
+    from nightingale.weights import catalog, manifest
 
     table = Table("name", "languages", "size", "here", "what", box=None, pad_edge=False)
     for model in catalog.MODELS:
         try:
-            record.locate(model, settings.home)
+            manifest.locate(model, settings.home)
             state = "yes"
         except NotPulledError:
             if model.is_bundled:

@@ -33,10 +33,10 @@ def verify(
         Plan.named(plan)  # a wrong name is an error before minutes of work
 
     from nightingale.measure import texts
-    from nightingale.measure.listener import Listener
     from nightingale.measure.quality import Judge
     from nightingale.measure.report import plans as table
     from nightingale.measure.speakers import SpeakerJudge
+    from nightingale.measure.transcriber import Transcriber
     from nightingale.measure.verify import Verifier
     from nightingale.pipeline import Nightingale
 
@@ -45,7 +45,7 @@ def verify(
             model, home=settings.home, decoder=decoder, watermark=False, plan=plan
         )
 
-    judge = Judge(Listener(judges), SpeakerJudge(judges)) if judges else None
+    judge = Judge(Transcriber(judges), SpeakerJudge(judges)) if judges else None
     with working(console, "loading the model"):
         reference = load(next(iter(PLANS)))
     with counting(console, "speaking", sentences) as count:

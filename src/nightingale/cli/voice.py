@@ -51,17 +51,19 @@ def add(  # noqa: PLR0913, PLR0917
     """
     settings: Settings = context.obj
 
-    from nightingale.voice.card import Card, is_voice_file
     from nightingale.voice.library import Library, read
+    from nightingale.voice.metadata import VoiceMetadata, is_voice_file
 
     library, console = Library(settings.home / "voices"), stderr()
     library.check_free(name)
     if is_voice_file(recording) or recording.suffix == ".safetensors":
-        voice, card = read(recording)
-        card = replace(card, language=language or card.language, consent=consent or card.consent)
-        library.save(name, voice, card)
-        console.print(f'Voice "{name}" imported from {recording} (made for {card.family}).')
-        _print_next(console, name, model, card.consent)
+        voice, metadata = read(recording)
+        metadata = replace(
+            metadata, language=language or metadata.language, consent=consent or metadata.consent
+        )
+        library.save(name, voice, metadata)
+        console.print(f'Voice "{name}" imported from {recording} (made for {metadata.family}).')
+        _print_next(console, name, model, metadata.consent)
         return
     from nightingale.pipeline import Nightingale
 
@@ -69,7 +71,9 @@ def add(  # noqa: PLR0913, PLR0917
     voice, report = tts.clone(recording, force=force, keep_loudness=keep_loudness)
     source = hashlib.sha256(recording.read_bytes()).hexdigest()
     gain_db = report.level.gain_db if report.level else 0.0
-    library.save(name, voice, Card(tts.components.model.family, language, source, consent, gain_db))
+    library.save(
+        name, voice, VoiceMetadata(tts.components.model.family, language, source, consent, gain_db)
+    )
     for warning in report.warnings:
         console.print(f"warning: {warning}", style="yellow")
     console.print(f'Voice "{name}" saved: {report.summary}.')
@@ -110,17 +114,17 @@ def list_(context: typer.Context) -> None:
 
 def _row(file: Path) -> tuple[str, str, str, str]:
     """What a voice file says of itself; a broken one does not hide the others."""
-    from nightingale.voice.card import read_card
+    from nightingale.voice.metadata import read_metadata
 
     added = datetime.fromtimestamp(file.stat().st_mtime).strftime("%Y-%m-%d")
     try:
-        card = read_card(file)
+        metadata = read_metadata(file)
     except NightingaleError:
         return "(damaged)", "", added, ""
-    texts = (card.language or "", card.consent or "none recorded")
+    texts = (metadata.language or "", metadata.consent or "none recorded")
     # A voice file may come from anywhere, and so may what it tells a terminal to do.
     language, consent = ("".join(c if c.isprintable() else " " for c in text) for text in texts)
-    return card.family, language, added, consent
+    return metadata.family, language, added, consent
 
 
 @voices.command()

@@ -159,7 +159,7 @@ class Block(nn.ModuleList):
 
 
 class ResnetBlock(nn.Module):
-    """Two causal convolutions, told the time in between, and a way residual them."""
+    """Two causal convolutions, the time added in between, and a residual connection."""
 
     def __init__(self, n_inputs: int, width: int, d_time: int) -> None:
         super().__init__()
@@ -288,7 +288,7 @@ def time_shifts(
     start: Tensor,
     end: Tensor,
 ) -> Tensor:
-    """What each unit is told of the time: see `Estimator.shifts`."""
+    """The time embedding that each block adds: see `Estimator.shifts`."""
     home = next(time_mlp.parameters())
     time = time_mlp(time_waves(start, n_waves).to(home))
     if mixer is not None:

@@ -30,7 +30,7 @@ class LayerCaches:
 
 @dataclass(slots=True, eq=False)
 class StepCaches:
-    """What rendering some frames leaves for those that follow: of every step, a caches."""
+    """What rendering some frames leaves for those that follow: the caches of every step."""
 
     known: LayerCaches = field(default_factory=LayerCaches)  # of what is the same in all steps
     steps: list[LayerCaches] = field(default_factory=list)

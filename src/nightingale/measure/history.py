@@ -55,9 +55,9 @@ def compare(name: str, before: Sequence[float], now: Sequence[float]) -> Change:
 
 def _spread_of_ratio(before: Sequence[float], now: Sequence[float]) -> tuple[float, float]:
     """Between which bounds the ratio of medians mostly lies, drawing the runs again and again."""
-    chance = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     drawn = [
-        np.median(chance.choice(np.asarray(runs), (N_RESAMPLES, len(runs))), axis=1)
+        np.median(rng.choice(np.asarray(runs), (N_RESAMPLES, len(runs))), axis=1)
         for runs in (before, now)
     ]
     low, high = np.percentile(drawn[1] / drawn[0], [2.5, 97.5])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nightingale.errors import CorruptFileError, NotPulledError
 from nightingale.weights.convert import convert
-from nightingale.weights.record import sha256_of
+from nightingale.weights.manifest import sha256_of
 
 
 @dataclass(frozen=True, slots=True)

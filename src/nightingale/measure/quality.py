@@ -17,9 +17,9 @@ from nightingale.audio.files import Wave
 from nightingale.core import SAMPLES_PER_SECOND
 from nightingale.errors import AudioError
 from nightingale.measure.interval import Interval, bootstrap
-from nightingale.measure.listener import Listener
 from nightingale.measure.sound import SoundJudge
 from nightingale.measure.speakers import Embedding, Match, SpeakerJudge, centroid, match
+from nightingale.measure.transcriber import Transcriber
 from nightingale.measure.words import Edits, character_edits, error_rate, word_edits
 
 JudgeName = Literal["words", "voice", "sound"]
@@ -131,18 +131,18 @@ class Judge:
 
     def __init__(
         self,
-        listener: Listener,
+        transcriber: Transcriber,
         speakers: SpeakerJudge | None = None,
         sound: SoundJudge | None = None,
     ) -> None:
-        self.listener = listener
+        self.transcriber = transcriber
         self.speakers = speakers
         self.sound = sound
 
     @classmethod
     def load(cls, folder: Path, n_threads: int = 1) -> Judge:
         """All three, from the folder that holds whisper-base, ecapa and distillmos."""
-        return cls(Listener(folder, n_threads), SpeakerJudge(folder), SoundJudge(folder))
+        return cls(Transcriber(folder, n_threads), SpeakerJudge(folder), SoundJudge(folder))
 
     def enroll(self, clips: Iterable[Clip]) -> dict[str, Embedding]:
         """What the voices are like: the clips of each one, together."""
@@ -157,7 +157,7 @@ class Judge:
         return Report(tuple(self.score_one(clip, voices) for clip in clips))
 
     def score_one(self, clip: Clip, voices: Mapping[str, Embedding]) -> Row:
-        heard = self.listener.transcribe(clip.samples, clip.rate_hz)
+        heard = self.transcriber.transcribe(clip.samples, clip.rate_hz)
         matched = None
         if self.speakers:
             matched = match(self.speakers.embed(clip.samples, clip.rate_hz), clip.voice, voices)

@@ -1,4 +1,4 @@
-"""A model as large as a released one, with weights by chance: as fast or slow, and speaks noise.
+"""A model as large as a released one, with random weights: as fast or slow, and speaks noise.
 
 Speed does not depend on what the numbers are, so a machine can be measured before a download.
 """
@@ -97,19 +97,19 @@ def random_components(
 def random_voice(n_prompt: int, seconds: float) -> Voice:
     """Somebody whose recording has that length."""
     n_tokens = round(seconds * TOKENS_PER_SECOND)
-    chance = torch.Generator().manual_seed(0)
-    tokens = torch.randint(N_SPEECH_CODES, (max(n_prompt, n_tokens),), generator=chance)
-    mel = torch.randn(FRAMES_PER_TOKEN * n_tokens, N_MEL, generator=chance) - 5
+    rng = torch.Generator().manual_seed(0)
+    tokens = torch.randint(N_SPEECH_CODES, (max(n_prompt, n_tokens),), generator=rng)
+    mel = torch.randn(FRAMES_PER_TOKEN * n_tokens, N_MEL, generator=rng) - 5
     return Voice(
-        t3=T3Prompt(torch.rand(SPEAKER_DIM, generator=chance), tokens[:n_prompt]),
-        flow=FlowPrompt(tokens[:n_tokens], mel, torch.randn(D_XVECTOR, generator=chance)),
+        t3=T3Prompt(torch.rand(SPEAKER_DIM, generator=rng), tokens[:n_prompt]),
+        flow=FlowPrompt(tokens[:n_tokens], mel, torch.randn(D_XVECTOR, generator=rng)),
     )
 
 
 @torch.no_grad()
 def fill(module: nn.Module, seed: int) -> None:
     """Give a module without memory weights that neither die out nor blow up."""
-    chance = torch.Generator().manual_seed(seed)
+    rng = torch.Generator().manual_seed(seed)
 
     def drawn(name: str, tensor: Tensor) -> Tensor:
         if not tensor.is_meta:
@@ -117,7 +117,7 @@ def fill(module: nn.Module, seed: int) -> None:
         if "norm" in name and name.endswith("weight"):
             return torch.ones(tensor.shape)
         fan_in = max(1, tensor[0].numel()) if tensor.dim() > 1 else 100
-        return torch.empty(tensor.shape).uniform_(-1, 1, generator=chance) * (3 / fan_in) ** 0.5
+        return torch.empty(tensor.shape).uniform_(-1, 1, generator=rng) * (3 / fan_in) ** 0.5
 
     state = {name: drawn(name, tensor) for name, tensor in module.state_dict().items()}
     module.load_state_dict(state, assign=True)

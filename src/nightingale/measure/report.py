@@ -27,7 +27,7 @@ def plans(verdicts: Sequence[Verdict]) -> Table:
     table = Table("figure", *(verdict.plan for verdict in verdicts), box=None, pad_edge=False)
     facts = [verdict.facts() for verdict in verdicts]
     for name in facts[0]:
-        values = [told[name] for told in facts]
+        values = [row[name] for row in facts]
         table.add_row(name, *("-" if value is None else f"{value:.4g}" for value in values))
     return table
 
@@ -36,9 +36,9 @@ def worst(report: Report, n_rows: int, judge: JudgeName = "words") -> Table:
     """The clips that a judge likes least: what should have been said, and what was heard."""
     table = Table("voice", "text", "heard", "words", "own / other", "sound", box=None)
     for row in report.worst(n_rows, judge):
-        likeness = f"{row.match.own:.2f} / {row.match.other or 0:.2f}" if row.match else "-"
+        similarity = f"{row.match.own:.2f} / {row.match.other or 0:.2f}" if row.match else "-"
         sound = "-" if row.sound is None else f"{row.sound:.2f}"
-        table.add_row(row.voice, row.text, row.heard, f"{row.words.rate:.0%}", likeness, sound)
+        table.add_row(row.voice, row.text, row.heard, f"{row.words.rate:.0%}", similarity, sound)
     return table
 
 

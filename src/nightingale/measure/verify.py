@@ -120,19 +120,19 @@ class Verifier:
         return verdict
 
     def spread(self, n_seeds: int) -> list[Report]:
-        """How the reference itself is judged when it is only luck that changes."""
+        """Seed variance: how the reference itself is judged with other seeds."""
         assert self._judge is not None
         reports = []
-        for luck in range(1, n_seeds + 1):
-            said = [self._say(self._reference, i, luck) for i in range(len(self._texts))]
+        for run in range(1, n_seeds + 1):
+            said = [self._say(self._reference, i, run) for i in range(len(self._texts))]
             pairs = zip(said, self._texts, strict=True)
             clips = [Clip(audio.samples, text, "own") for audio, text in pairs]
             reports.append(self._judge.score(clips, self._voices))
-            self._progress(f"seed {luck}", len(clips))
+            self._progress(f"seed {run}", len(clips))
         return reports
 
-    def _say(self, tts: Nightingale, number: int, luck: int = 0) -> Audio:
-        seed = number + luck * len(self._texts)
+    def _say(self, tts: Nightingale, number: int, run: int = 0) -> Audio:
+        seed = number + run * len(self._texts)
         return tts.say(self._texts[number], seed=seed, max_tokens=self._max_tokens)
 
     def _compare(self, tts: Nightingale, seed: int, said: Audio) -> Sentence:

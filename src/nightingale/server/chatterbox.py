@@ -69,7 +69,7 @@ def routes(front: Front) -> APIRouter:
         """Describe the loaded model."""
         hello = front.dispatcher.hello
         is_up = front.dispatcher.supervisor.pid is not None
-        told = {"loaded": is_up, "type": hello.get("model"), "class_name": hello.get("family")}
-        return {**told, "sample_rate": 24_000, "languages": hello.get("languages")}
+        loaded = {"loaded": is_up, "type": hello.get("model"), "class_name": hello.get("family")}
+        return {**loaded, "sample_rate": 24_000, "languages": hello.get("languages")}
 
     return router

@@ -46,8 +46,8 @@ class Studio:
 
     def clone(self, message: Message, recording: bytes) -> tuple[Message, bytes]:
         """The answer to one request: a voice file, or why there is none."""
-        from nightingale.voice.card import Card  # noqa: PLC0415
         from nightingale.voice.library import to_bytes  # noqa: PLC0415
+        from nightingale.voice.metadata import VoiceMetadata  # noqa: PLC0415
 
         limit_cpu(self.cpu_s)
         try:
@@ -59,9 +59,9 @@ class Studio:
         source = hashlib.sha256(recording).hexdigest()
         gain_db = report.level.gain_db if report.level else 0.0
         family = self.model.components.model.family
-        card = Card(family, message["language"], source, message["consent"], gain_db)
+        metadata = VoiceMetadata(family, message["language"], source, message["consent"], gain_db)
         found = {"summary": report.summary, "warnings": list(report.warnings)}
-        return {"kind": "cloned", **found}, to_bytes(voice, card)
+        return {"kind": "cloned", **found}, to_bytes(voice, metadata)
 
 
 def failure(error: Exception) -> Message:

@@ -63,7 +63,7 @@ class _Process:
     child: asyncio.subprocess.Process
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    max_s: float = 0.0  # for a recording, by the clock; told when its model is loaded
+    max_s: float = 0.0  # for a recording, by the clock; reported when its model is loaded
 
 
 class Cloner:

@@ -50,7 +50,7 @@ class Fault(Exception):  # noqa: N818
 
     @classmethod
     def of(cls, error: Exception) -> Fault:
-        """The right one for what was raised; of what is not ours, nothing is told."""
+        """The right one for what was raised; of what is not ours, nothing is disclosed."""
         if isinstance(error, Fault):
             return error
         after_s = error.retry_after_s if isinstance(error, BusyError) else None
@@ -72,8 +72,8 @@ class Fault(Exception):  # noqa: N818
         kind = kinds.get(
             self.status, "invalid_request_error" if self.status < 500 else "server_error"
         )
-        told = {"message": str(self), "type": kind, "param": self.param, "code": self.code}
-        return {"error": told}
+        error = {"message": str(self), "type": kind, "param": self.param, "code": self.code}
+        return {"error": error}
 
     @property
     def headers(self) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from nightingale import __version__
 from nightingale.server.wire import PROTOCOL
-from nightingale.weights.record import digest_of
+from nightingale.weights.manifest import digest_of
 
 if TYPE_CHECKING:
     from nightingale.core import AudioChunk

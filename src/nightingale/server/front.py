@@ -133,7 +133,7 @@ class Front:
 
 
 def check_format(name: str, rate_hz: int | None) -> tuple[str, int]:
-    """Format and rate in Hz, tried; a mistake here is told before any work."""
+    """Format and rate in Hz, tried; a mistake here is reported before any work."""
     format_, rate_hz = parse_format(name, rate_hz)
     with closing(Encoder(format_, rate_hz)) as encoder:
         return format_, encoder.rate_hz

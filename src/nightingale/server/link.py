@@ -34,7 +34,7 @@ _DEATH_S = 1.0  # from the end of the connection to that of the process
 
 
 class Receiver(Protocol):
-    """Who is told what happens on the connection."""
+    """Who is notified of what happens on the connection."""
 
     def on_connected(self) -> None:
         """There is a worker: it has to be given everything that is open."""

@@ -53,8 +53,8 @@ def routes(front: Front) -> APIRouter:
 
     def described(name: str) -> dict[str, Any]:
         hello = front.dispatcher.hello
-        told = {key: hello.get(key) for key in ("plan", "decoder", "languages")}
-        root = {"root": hello.get("model"), "family": hello.get("family"), **told}
+        capabilities = {key: hello.get(key) for key in ("plan", "decoder", "languages")}
+        root = {"root": hello.get("model"), "family": hello.get("family"), **capabilities}
         return {"id": name, "object": "model", "created": 0, "owned_by": "nightingale", **root}
 
     @router.get("/v1/models")

@@ -93,18 +93,22 @@ class _Now(Collector):
         self._dispatcher = dispatcher
 
     def collect(self) -> Iterable[Metric]:
-        told, supervisor = self._dispatcher, self._dispatcher.supervisor
+        dispatcher, supervisor = self._dispatcher, self._dispatcher.supervisor
         for name, text, value in (
-            ("speaking", "Requests in progress.", told.n_speaking),
-            ("waiting", "Requests in the queue.", told.n_waiting),
-            ("paused", "Utterances that wait for text or for their reader.", told.n_paused),
+            ("speaking", "Requests in progress.", dispatcher.n_speaking),
+            ("waiting", "Requests in the queue.", dispatcher.n_waiting),
+            ("paused", "Utterances that wait for text or for their reader.", dispatcher.n_paused),
             ("worker_up", "1 if a worker is ready.", int(supervisor.is_ready)),
             (
                 "circuit_breaker_open",
                 "1 if no worker is started because workers failed repeatedly.",
                 int(supervisor.breaker.state is BreakerState.OPEN),
             ),
-            ("worker_memory_bytes", "Resident memory of the worker process.", told.worker_bytes),
+            (
+                "worker_memory_bytes",
+                "Resident memory of the worker process.",
+                dispatcher.worker_bytes,
+            ),
             (
                 "worker_start_seconds",
                 "Duration of the last start of the worker.",
@@ -119,8 +123,8 @@ class _Now(Collector):
                 "Worker processes that died and were restarted.",
                 supervisor.n_deaths,
             ),
-            ("resumed", "Streams resumed by another worker process.", told.n_resumed),
-            ("rejected", "Requests rejected because the queue was full.", told.n_rejected),
+            ("resumed", "Streams resumed by another worker process.", dispatcher.n_resumed),
+            ("rejected", "Requests rejected because the queue was full.", dispatcher.n_rejected),
         ):
             yield CounterMetricFamily(f"nightingale_{name}", text, value=value)
 

@@ -1,7 +1,7 @@
 """An order becomes an answer: bytes leave as soon as there is sound, and stop when nobody listens.
 
-Until the first samples are there, a failure is a status. After that it can only be told by ending
-the body without its end mark, so a cut answer is never taken for a whole one.
+Until the first samples are there, a failure is a status. After that it is signalled by ending the
+body without its end mark, so a cut answer is never taken for a whole one.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class Reply(Response):
         }
         if utterance.prebuffer.prior is not None:
             headers["x-real-time-factor"] = f"{utterance.prebuffer.prior:.3f}"
-        if self._front.dispatcher.hello.get("is_marked"):
+        if self._front.dispatcher.hello.get("is_watermarked"):
             headers["x-watermark"] = "perth"
         if order.ignored:
             headers["x-ignored"] = ", ".join(order.ignored)

@@ -91,7 +91,7 @@ class _Server(uvicorn.Server):
     """Announces when it is ready, and drains at the first signal; at the second it exits at once.
 
     uvicorn's own shutdown cuts WebSockets off, so it begins when nothing is under way any more. The
-    dispatcher is told of a signal before anything else happens: one to the whole process group
+    dispatcher is notified of a signal before anything else happens: one to the whole process group
     (systemd, timeout) ends the worker as well, and its death must not be answered with a new one.
     """
 

@@ -30,7 +30,7 @@ class Sampling(BaseModel):
     language: Annotated[str | None, Field(max_length=32)] = _also(
         "language", "language_id", "lang_code"
     )
-    seed: int | None = None  # below zero: a new one, told in X-Seed
+    seed: int | None = None  # below zero: a new one, reported in X-Seed
     temperature: float | None = None
     exaggeration: float | None = None
     cfg_weight: float | None = None

@@ -194,7 +194,7 @@ class Supervisor:
         self._watching = asyncio.create_task(self._watch(worker))
 
     def _note_failed_start(self, error: Exception) -> NightingaleError:
-        """What those who wait for the worker are told."""
+        """The error of those who wait for the worker."""
         reason = error
         if isinstance(error, TimeoutError):
             reason = WorkerError(f"the worker was not ready after {_MAX_START_S:.0f} s")

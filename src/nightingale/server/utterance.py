@@ -26,7 +26,7 @@ from nightingale.server.step_record import Step
 from nightingale.server.wire import Message
 
 AHEAD = 8 * SAMPLES_PER_SECOND  # samples that may be made before their listener takes them
-_STEP = SAMPLES_PER_SECOND // 4  # room is told in steps of this, not for every chunk
+_STEP = SAMPLES_PER_SECOND // 4  # room is announced in steps of this, not for every chunk
 _MAX_SILENCE = SAMPLES_PER_SECOND  # samples of leading silence that are held back, at most
 NOTICED_S = 0.1  # a shorter gap is covered by any player's own buffer
 _MAX_FRUITLESS = 12  # workers that may die in a row over a request without a new sample

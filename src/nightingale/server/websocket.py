@@ -1,7 +1,7 @@
 """A WebSocket for those who write while they speak: text in pieces in, sound and words out.
 
 Control is JSON, sound is binary: `{"type": "audio", "id": ..}` says whose the next binary message
-is. Several utterances may be under way on one connection, told apart by their ids.
+is. Several utterances may be under way on one connection, each with its id.
 
     in   start  {voice, response_format, sample_rate, seed, ..}     optional: text alone starts one
          text   {text}      flush      end      cancel {played_ms}      ping
@@ -253,8 +253,8 @@ class Talk:
             fault = Fault.of(error)
             log.info("refused", extra={"status": fault.status, "code": fault.code})
             with suppress(RuntimeError, OSError):
-                told = {"is_over": True, **fault.body}
-                await line.send({"type": "error", "id": self.name, **told})
+                details = {"is_over": True, **fault.body}
+                await line.send({"type": "error", "id": self.name, **details})
         finally:
             self._unwatch()
             line.leave(self)
@@ -263,8 +263,8 @@ class Talk:
         send, digest, n_bytes = self._line.send, hashlib.sha256(), 0
         with closing(Encoder(self._format, self._rate_hz)) as encoder:
             seed = utterance.ask.options.get("seed", 0)
-            told = {"format": self._format, "sample_rate": encoder.rate_hz, "seed": seed}
-            await send({"type": "started", "id": self.name, **told})
+            details = {"format": self._format, "sample_rate": encoder.rate_hz, "seed": seed}
+            await send({"type": "started", "id": self.name, **details})
             head = encoder.start()
             async for event in utterance.paced(self._max_wait_s, self._on_hold):
                 if isinstance(event, np.ndarray):
@@ -272,11 +272,11 @@ class Talk:
                     n_bytes += await self._send_sound(head, digest)
                     head = b""
                 else:
-                    words = [_told(word) for word in event]
+                    words = [_word_fields(word) for word in event]
                     await send({"type": "words", "id": self.name, "words": words})
             outcome = utterance.outcome
             assert outcome is not None
-            self._line.leave(self)  # its id is free again when its end is told
+            self._line.leave(self)  # its id is free again when its end was sent
             if self._too_long is not None:
                 raise self._too_long
             if outcome.ending == "cancelled":
@@ -315,7 +315,7 @@ class Talk:
         last = utterance.word_at(heard_s)
         heard = utterance.words[: utterance.words.index(last) + 1] if last is not None else []
         return {
-            "last_word": None if last is None else _told(last),
+            "last_word": None if last is None else _word_fields(last),
             "spoken": " ".join(word.text for word in heard),
             "seconds": round(heard_s, 3),
         }
@@ -331,7 +331,7 @@ class Talk:
             self._idle.cancel()
 
 
-def _told(word: Word) -> dict[str, Any]:
+def _word_fields(word: Word) -> dict[str, Any]:
     return {"word": word.text, "start": word.start_s, "end": word.end_s}
 
 

@@ -4,8 +4,8 @@
 
 The front asks: speak, text, allow, cancel, voice, forget, ping. The worker answers: hello, audio,
 words, checkpoint, end, error, need_voice, pong. To the process that clones it says: clone; that one
-answers: hello, cloned, error. One connection to a worker carries many requests, told apart by their
-ids. Nothing here relies on both being on one machine.
+answers: hello, cloned, error. One connection to a worker carries many requests, each with its
+id. Nothing here relies on both being on one machine.
 """
 
 from __future__ import annotations

@@ -81,8 +81,8 @@ class Worker:
     def keep_voice(self, data: bytes) -> None:
         from nightingale.voice.library import check_family, from_bytes  # noqa: PLC0415
 
-        voice, card = from_bytes(data, "this voice")
-        check_family("this voice", card, self.model.components.model.family)
+        voice, metadata = from_bytes(data, "this voice")
+        check_family("this voice", metadata, self.model.components.model.family)
         self._voices[hashlib.sha256(data).hexdigest()] = voice
         while len(self._voices) > _MAX_VOICES:
             self._voices.popitem(last=False)
@@ -101,7 +101,7 @@ class Worker:
             "plan": components.plan.name,
             "knows_sentences": self.model.knows_sentences,
             "decoder": components.decoder,
-            "is_marked": components.watermarker is not None,
+            "is_watermarked": components.watermarker is not None,
             "pid": os.getpid(),
             "fingerprint": dict(self._fingerprint),
         }
@@ -198,8 +198,8 @@ class Connection:
     def _on_ping(self, _message: Message, _payload: bytes) -> None:
         scheduler = self.worker.scheduler
         step = {"step_s": scheduler.step_s, "stepping": self.worker.stepping}
-        told = {"n_requests": len(scheduler), "n_bytes": memory_bytes(), **step}
-        self.send({"kind": "pong", **told})
+        status = {"n_requests": len(scheduler), "n_bytes": memory_bytes(), **step}
+        self.send({"kind": "pong", **status})
 
     def _on_forget(self, message: Message, _payload: bytes) -> None:
         voice = self.worker.drop_voice(str(message["voice"]))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 class KVCache:
-    """Append while context, trim to forget, fork to go two ways from one place."""
+    """Append while reading, trim to forget, fork to go two ways from one place."""
 
     def __init__(self, keys: list[Tensor], values: list[Tensor], length: int = 0) -> None:
         self.keys = keys  # one (B, H, capacity, d_head) a layer; behind `length`, anything

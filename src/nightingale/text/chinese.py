@@ -1,7 +1,7 @@
 """Chinese: words are set apart, then each character is spelled as its Cangjie code.
 
-The code says how a character is built; characters that share a code are told apart by their place
-in the table. Never downloads: a missing table is an error, a missing word separator a warning.
+The code says how a character is built; those that share a code are distinguished by their place in
+the table. Never downloads: a missing table is an error, a missing word separator a warning.
 """
 
 from __future__ import annotations

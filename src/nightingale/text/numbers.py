@@ -1,7 +1,7 @@
 """English numbers in words: for a model that has read words alone.
 
 Amounts, times, years, ordinals, percentages and plain numbers; whatever is longer than a number is
-told digit by digit. Knows nothing of tokens.
+spoken digit by digit. Knows nothing of tokens.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def spans(text: str, tokens: Sequence[int], space: int | None) -> list[Span]:
 
 
 def rest(words: Sequence[Span], place: int) -> str:
-    """The words from the one that a token belongs to on; nothing if they cannot be told apart."""
+    """The words from the one that a token belongs to on; nothing if they are not known."""
     if len(words) == 1 and " " in words[0].text:
         return ""
     first = max((at for at, word in enumerate(words) if word.first <= place), default=0)

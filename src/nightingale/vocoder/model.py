@@ -36,7 +36,7 @@ EPSILON = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class VocoderConfig:
-    """The sizes of a vocoder; the released ones unless told."""
+    """The sizes of a vocoder; the released ones by default."""
 
     n_mels: int = 80
     n_channels: int = 512  # halved by each stage

@@ -31,7 +31,7 @@ from nightingale.core import (
 )
 from nightingale.device import HOST
 from nightingale.errors import AudioError
-from nightingale.voice.examine import FLOW_SECONDS, PROMPT_SECONDS, check
+from nightingale.voice.inspect import FLOW_SECONDS, PROMPT_SECONDS, check
 from nightingale.voice.level import TARGET_LUFS
 from nightingale.voice.speaker_encoder import SpeakerEncoder
 from nightingale.voice.speech_tokenizer import SpeechTokenizer

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from nightingale.core import Family, FlowPrompt, T3Prompt, Voice
 from nightingale.errors import CorruptFileError, VoiceError
-from nightingale.voice.card import KEY, Card, card_of
 from nightingale.voice.folder import MAX_BYTES, Folder
+from nightingale.voice.metadata import KEY, VoiceMetadata, metadata_of
 
 # How the tensors are called in a file, and what they must look like (None: any length).
 _LAYOUT: dict[str, tuple[torch.dtype, tuple[int | None, ...]]] = {
@@ -34,30 +34,30 @@ _LAYOUT: dict[str, tuple[torch.dtype, tuple[int | None, ...]]] = {
 class Library(Folder):
     """The voices in one folder."""
 
-    def save(self, name: str, voice: Voice, card: Card) -> Path:
+    def save(self, name: str, voice: Voice, metadata: VoiceMetadata) -> Path:
         """Keep a voice under a name that is not taken yet."""
-        return self.put(name, to_bytes(voice, card))
+        return self.put(name, to_bytes(voice, metadata))
 
-    def load(self, name: str, family: Family | None = None) -> tuple[Voice, Card]:
-        """A voice and its card; with a family, only if that one knows the voice's tokens."""
-        voice, card = read(self.find(name))
+    def load(self, name: str, family: Family | None = None) -> tuple[Voice, VoiceMetadata]:
+        """A voice and its metadata; with a family, only if that one knows the voice's tokens."""
+        voice, metadata = read(self.find(name))
         if family is not None:
-            check_family(f"the voice {name!r}", card, family)
-        return voice, card
+            check_family(f"the voice {name!r}", metadata, family)
+        return voice, metadata
 
 
-def check_family(what: str, card: Card, family: Family) -> None:
+def check_family(what: str, metadata: VoiceMetadata, family: Family) -> None:
     """Refuse a voice whose speech tokens the family does not know."""
-    if (card.family == "fledgling") != (family == "fledgling"):
+    if (metadata.family == "fledgling") != (family == "fledgling"):
         raise VoiceError(
-            f"{what} was made for {card.family}, whose speech tokens {family} does not know; "
+            f"{what} was made for {metadata.family}, whose speech tokens {family} does not know; "
             "make it anew from its recording with `nightingale voice add`"
         )
 
 
-def to_bytes(voice: Voice, card: Card) -> bytes:
+def to_bytes(voice: Voice, metadata: VoiceMetadata) -> bytes:
     """A voice as a file; the same voice gives the same bytes."""
-    card = replace(card, output_gain_db=voice.gain_db)
+    metadata = replace(metadata, output_gain_db=voice.gain_db)
     tensors = {
         "t3.speaker": voice.t3.speaker,
         "t3.tokens": voice.t3.tokens,
@@ -65,12 +65,12 @@ def to_bytes(voice: Voice, card: Card) -> bytes:
         "flow.mel": voice.flow.mel,
         "flow.xvector": voice.flow.xvector,
     }
-    header = {KEY: json.dumps(asdict(card), sort_keys=True)}
+    header = {KEY: json.dumps(asdict(metadata), sort_keys=True)}
     return save({name: t.cpu().contiguous() for name, t in tensors.items()}, header)
 
 
-def read(file: Path) -> tuple[Voice, Card]:
-    """A voice and its card, from a file that may come from anywhere."""
+def read(file: Path) -> tuple[Voice, VoiceMetadata]:
+    """A voice and its metadata, from a file that may come from anywhere."""
     if not file.is_file():
         raise VoiceError(f"{file} is not there, or is no file")
     if file.stat().st_size > MAX_BYTES:
@@ -78,9 +78,9 @@ def read(file: Path) -> tuple[Voice, Card]:
     return from_bytes(file.read_bytes(), str(file))
 
 
-def from_bytes(data: bytes, what: str) -> tuple[Voice, Card]:
+def from_bytes(data: bytes, what: str) -> tuple[Voice, VoiceMetadata]:
     """Likewise, from what would be in the file; `what` is how a person knows it."""
-    card = card_of(data, what)
+    metadata = metadata_of(data, what)
     try:
         tensors = load(data)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
@@ -90,9 +90,9 @@ def from_bytes(data: bytes, what: str) -> tuple[Voice, Card]:
         Voice(
             T3Prompt(tensors["t3.speaker"], tensors["t3.tokens"]),
             FlowPrompt(tensors["flow.tokens"], tensors["flow.mel"], tensors["flow.xvector"]),
-            card.output_gain_db,
+            metadata.output_gain_db,
         ),
-        card,
+        metadata,
     )
 
 

@@ -2,7 +2,7 @@
 
     catalog   what was released, and where it lies
     fetch     brings it here (the only door to the hub)
-    record    remembers what came, finds it again, and notices when it was changed
+    manifest    remembers what came, finds it again, and notices when it was changed
     convert   turns pickles into safetensors, once
     load      puts tensors into modules, strictly
 

@@ -240,7 +240,7 @@ MODELS = (
     _fledgling(),
 )
 
-# Upstream's code loads v2 unless told otherwise, although its authors recommend v3: v2 it is.
+# Upstream's code loads v2 by default, although its authors recommend v3: v2 it is.
 ALIASES = {"multilingual": "multilingual-v2"}
 
 

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from nightingale.errors import CorruptFileError
-from nightingale.weights.record import draft_of, sha256_of, write_text
+from nightingale.weights.manifest import draft_of, sha256_of, write_text
 
 _VERSION = "1"  # raise it when the same pickle would give another file
 
@@ -26,7 +26,7 @@ def convert(source: Path, sha256: str, home: Path) -> Path:
     """The safetensors twin of a pickle whose hash is known; made when there is none yet."""
     target = home / "converted" / sha256 / f"{source.stem}.safetensors"
     facts = {"source": source.name, "sha256": sha256, "converter": _VERSION}
-    # One entry, because the order of several is left to chance: the same pickle, the same bytes.
+    # One entry, because the order of several is not defined: the same pickle, the same bytes.
     metadata = {"nightingale": json.dumps(facts)}
     if _is_whole(target, metadata):
         return target

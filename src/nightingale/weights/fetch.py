@@ -33,7 +33,7 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]  # exported la
 
 from nightingale.errors import CorruptFileError, PullError, WeightsError
 from nightingale.weights.catalog import Model, RemoteFile, Role
-from nightingale.weights.record import Stamp, git_blob_of, locate, remember
+from nightingale.weights.manifest import FileStamp, git_blob_of, locate, remember
 
 Report = Callable[[str, int, int], None]  # file, bytes that are here, bytes in all
 
@@ -57,7 +57,7 @@ def pull(model: Model, home: Path, report: Report = lambda *_: None) -> dict[Rol
         with suppress(WeightsError):  # a branch cannot be followed now, but what it gave is here
             return locate(model, home)
         raise
-    stamps: dict[RemoteFile, Stamp] = {}
+    stamps: dict[RemoteFile, FileStamp] = {}
     for part in model.parts:
         with _explained(part):
             stamps[part] = _fetch(part, commits[part.repo, part.revision], report)
@@ -74,11 +74,11 @@ def pull(model: Model, home: Path, report: Report = lambda *_: None) -> dict[Rol
     return locate(model, home)
 
 
-def _converted(pickle: Stamp, home: Path) -> Stamp:
+def _converted(pickle: FileStamp, home: Path) -> FileStamp:
     # torch takes seconds to import, and most files do not need it.
     from nightingale.weights.convert import convert  # noqa: PLC0415
 
-    return Stamp.take(convert(pickle.file, pickle.sha256, home))
+    return FileStamp.take(convert(pickle.file, pickle.sha256, home))
 
 
 def _commits(model: Model) -> dict[tuple[str, str], str]:
@@ -91,15 +91,15 @@ def _commits(model: Model) -> dict[tuple[str, str], str]:
     return commits
 
 
-def _fetch(part: RemoteFile, commit: str, report: Report) -> Stamp:
+def _fetch(part: RemoteFile, commit: str, report: Report) -> FileStamp:
     """One file, checked: from the cache, or from the hub when the cache has none or a bad one."""
     cached = try_to_load_from_cache(part.repo, part.path, revision=commit)
     if isinstance(cached, str):
-        stamp = Stamp.take(Path(cached))
+        stamp = FileStamp.take(Path(cached))
         if _is_genuine(stamp, _digest(part, commit, stamp.file)):
             return stamp
         _discard(stamp.file)
-    stamp = Stamp.take(_download(part, commit, report))
+    stamp = FileStamp.take(_download(part, commit, report))
     digest = _digest(part, commit, stamp.file)
     if not _is_genuine(stamp, digest):
         _discard(stamp.file)
@@ -120,7 +120,7 @@ def _digest(part: RemoteFile, commit: str, pointer: Path) -> str:
     return name if _DIGEST.fullmatch(name) else _ask(part, commit).digest
 
 
-def _is_genuine(stamp: Stamp, digest: str) -> bool:
+def _is_genuine(stamp: FileStamp, digest: str) -> bool:
     is_sha256 = len(digest) == 64  # large files; small ones go by the name that git gives them
     return (stamp.sha256 if is_sha256 else git_blob_of(stamp.file)) == digest
 
@@ -142,13 +142,17 @@ class _Answer:
 
 def _ask(part: RemoteFile, revision: str) -> _Answer:
     with _explained(part):
-        told = get_hf_file_metadata(hf_hub_url(part.repo, part.path, revision=revision))
-    if told.commit_hash is None or told.size is None or not _DIGEST.fullmatch(told.etag or ""):
+        remote = get_hf_file_metadata(hf_hub_url(part.repo, part.path, revision=revision))
+    if (
+        remote.commit_hash is None
+        or remote.size is None
+        or not _DIGEST.fullmatch(remote.etag or "")
+    ):
         raise PullError(
             f"{constants.ENDPOINT} does not say commit, size and hash of {part.path}: "
             "it is not a hub, or something stands between (a proxy?). Look at HF_ENDPOINT"
         )
-    return _Answer(told.commit_hash, told.etag or "", told.size)
+    return _Answer(remote.commit_hash, remote.etag or "", remote.size)
 
 
 def _download(part: RemoteFile, commit: str, report: Report) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nightingale.errors import NotPulledError
 from nightingale.weights.catalog import Model, Role, by_preference
-from nightingale.weights.record import check_sums, sha256_of
+from nightingale.weights.manifest import check_sums, sha256_of
 
 
 def find_in(folder: Path, home: Path) -> tuple[Model, dict[Role, Path]]:

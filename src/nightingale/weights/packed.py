@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from nightingale.errors import CorruptFileError
-from nightingale.weights.record import digest_of, draft_of, sha256_of, write_text
+from nightingale.weights.manifest import digest_of, draft_of, sha256_of, write_text
 
 VERSION = 1  # raise it when the same weights would be packed into other bytes
 
@@ -26,8 +26,8 @@ VERSION = 1  # raise it when the same weights would be packed into other bytes
 def place(source: Path, recipe: str, home: Path) -> Path:
     """Where the packed twin of a file lies, or would lie."""
     seen = source.stat()
-    told = f"{source.resolve()}|{seen.st_size}|{seen.st_mtime_ns}|{VERSION}"
-    key = hashlib.sha256(told.encode()).hexdigest()[:16]
+    identity = f"{source.resolve()}|{seen.st_size}|{seen.st_mtime_ns}|{VERSION}"
+    key = hashlib.sha256(identity.encode()).hexdigest()[:16]
     return home / "packed" / f"{source.stem}-{recipe}-{key}.safetensors"
 
 

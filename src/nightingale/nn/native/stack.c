@@ -69,7 +69,7 @@ typedef struct {
 
 typedef struct {
   int32_t n;
-  const int32_t *layers, *heads; // pairs to be probe
+  const int32_t *layers, *heads; // pairs to be probed
   float *seen;                   // (n, n_all): how the last position of row 0 attends
 } AttentionProbe;
 
@@ -492,7 +492,7 @@ void nightingale_read(const Stack *s, const Cache *cache, int n_rows, int n_new,
   }
 }
 
-// to (n, n_out) = x (n, n_in) by one layer; `space` has workspace for the quantized x
+// to (n, n_out) = x (n, n_in) by one layer; `space` has room for the quantized x
 void nightingale_multiply(const Linear *l, const float *x, int n, Quantized *space, float *to, int n_threads) {
   const int n_groups = l->n_in / GROUP;
 #pragma omp parallel num_threads(n_threads)

@@ -20,7 +20,7 @@ _MAX_HEADER = 2**16  # bytes; ours has less than one thousand, and a consent is 
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class VoiceMetadata:
     """What a person should know about a voice file."""
 
     family: Family  # the model it was made for
@@ -31,7 +31,7 @@ class Card:
     output_gain_db: float = 0.0  # that what the voice speaks is amplified by
 
 
-def card_of(header: bytes, what: str) -> Card:
+def metadata_of(header: bytes, what: str) -> VoiceMetadata:
     """From the first bytes of a file; `what` is how a person knows it."""
     try:
         return _parsed(_metadata(header)[KEY])
@@ -39,8 +39,8 @@ def card_of(header: bytes, what: str) -> Card:
         raise CorruptFileError(f"{what} is not a voice file ({error})") from error
 
 
-def read_card(file: Path) -> Card:
-    return card_of(_beginning(file), str(file))
+def read_metadata(file: Path) -> VoiceMetadata:
+    return metadata_of(_beginning(file), str(file))
 
 
 def is_voice_file(file: Path) -> bool:
@@ -71,15 +71,17 @@ def _metadata(header: bytes) -> Mapping[str, Any]:
     return metadata if isinstance(metadata, dict) else {}
 
 
-def _parsed(text: str) -> Card:
+def _parsed(text: str) -> VoiceMetadata:
     """Entries that a file does not have keep their defaults: older versions wrote fewer."""
     said = json.loads(text)
-    card = Card(**{field.name: said[field.name] for field in fields(Card) if field.name in said})
-    if card.family not in get_args(Family):
-        raise ValueError(f"made for {card.family!r}, which is none of {get_args(Family)}")
-    if not all(isinstance(text, str | None) for text in (card.language, card.consent)):
+    metadata = VoiceMetadata(
+        **{field.name: said[field.name] for field in fields(VoiceMetadata) if field.name in said}
+    )
+    if metadata.family not in get_args(Family):
+        raise ValueError(f"made for {metadata.family!r}, which is none of {get_args(Family)}")
+    if not all(isinstance(text, str | None) for text in (metadata.language, metadata.consent)):
         raise TypeError("language and consent must be text")
-    gains = (card.gain_db, card.output_gain_db)
+    gains = (metadata.gain_db, metadata.output_gain_db)
     if not all(isinstance(gain, int | float) and abs(gain) <= _MAX_GAIN_DB for gain in gains):
         raise ValueError(f"gains must be numbers between -{_MAX_GAIN_DB} and {_MAX_GAIN_DB}")
-    return card
+    return metadata

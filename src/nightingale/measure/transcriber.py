@@ -1,6 +1,6 @@
 """The one door of speech recognition: Whisper base by faster-whisper, the same words on every run.
 
-Beam search without luck: no temperature, hence none of the usual second tries. What may be written
+Beam search without sampling: no temperature, hence none of the usual retries. What may be written
 is bounded by how long the clip is, so that a loop of the judge cannot outweigh a hundred clips.
 """
 
@@ -25,7 +25,7 @@ TOKENS_PER_SECOND = 10  # nobody speaks faster
 SPARE_TOKENS = 24  # times are written down too
 
 
-class Listener:
+class Transcriber:
     """Writes down what it hears."""
 
     def __init__(self, folder: Path, n_threads: int = 1) -> None:

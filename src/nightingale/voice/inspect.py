@@ -1,6 +1,6 @@
 """What a recording is like, before it becomes a voice: refused, or used with a word of warning.
 
-`check` refuses what a model cannot compute with, `examine` also what makes no good voice, unless
+`check` refuses what a model cannot compute with, `inspect` also what makes no good voice, unless
 its caller insists. Looks at the wave alone; knows nothing of the encoders.
 """
 
@@ -83,7 +83,7 @@ def check(wave: Wave, family: Family) -> None:
         raise AudioError("the recording is silent: is the right microphone chosen?")
 
 
-def examine(wave: Wave, family: Family, *, force: bool = False) -> Report:
+def inspect(wave: Wave, family: Family, *, force: bool = False) -> Report:
     """(N,) at 24 kHz -> what is used of it, and what is wrong with it.
 
     Refuses as `check` does, and also what is too short or no speech; the latter two become

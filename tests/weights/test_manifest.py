@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from nightingale.errors import CorruptFileError, NotPulledError
-from nightingale.weights import record
+from nightingale.weights import manifest
 from nightingale.weights.catalog import Model, RemoteFile, find
 from nightingale.weights.folder import find_in
-from nightingale.weights.record import (
+from nightingale.weights.manifest import (
     BUNDLE,
     SUMS,
-    Stamp,
+    FileStamp,
     check_sums,
     git_blob_of,
     locate,
@@ -36,7 +36,7 @@ def file(tmp_path: Path) -> Path:
     """A pulled model of one file."""
     file = tmp_path / "t3.safetensors"
     file.write_bytes(b"the true content")
-    remember(MODEL, {PART: Stamp.take(file)}, tmp_path)
+    remember(MODEL, {PART: FileStamp.take(file)}, tmp_path)
     return file
 
 
@@ -72,7 +72,7 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         files.append(file)
         return sha256_of(file)
 
-    monkeypatch.setattr(record, "sha256_of", counted)
+    monkeypatch.setattr(manifest, "sha256_of", counted)
     return files
 
 
@@ -113,16 +113,16 @@ def test_a_digest_is_computed_once_while_a_file_is_the_same(
 ) -> None:
     file = tmp_path / "own.safetensors"
     file.write_bytes(b"one")
-    first = record.digest_of(file, tmp_path)
-    assert first == record.digest_of(file, tmp_path) == hashlib.sha256(b"one").hexdigest()
+    first = manifest.digest_of(file, tmp_path)
+    assert first == manifest.digest_of(file, tmp_path) == hashlib.sha256(b"one").hexdigest()
     assert len(hashed) == 1
     seen = file.stat()
     file.write_bytes(b"two")
     os.utime(file, ns=(seen.st_atime_ns, seen.st_mtime_ns))
-    assert record.digest_of(file, tmp_path) == hashlib.sha256(b"two").hexdigest()
+    assert manifest.digest_of(file, tmp_path) == hashlib.sha256(b"two").hexdigest()
     (kept,) = (tmp_path / "digests").iterdir()
     kept.write_text("{}")
-    assert record.digest_of(file, tmp_path) == hashlib.sha256(b"two").hexdigest()
+    assert manifest.digest_of(file, tmp_path) == hashlib.sha256(b"two").hexdigest()
 
 
 def test_the_bundled_model_is_what_its_sums_say(
@@ -131,7 +131,7 @@ def test_the_bundled_model_is_what_its_sums_say(
     listed = {line.split()[1] for line in (BUNDLE / SUMS).read_text().splitlines()}
     assert listed == {"tokenizer.json", *(file.name for file in BUNDLE.glob("*.safetensors"))}
     shutil.copytree(BUNDLE, tmp_path / "bundle")
-    monkeypatch.setattr(record, "BUNDLE", tmp_path / "bundle")
+    monkeypatch.setattr(manifest, "BUNDLE", tmp_path / "bundle")
     model = find("fledgling")
     assert len(locate(model, tmp_path)) == len(model.parts)
     weights = bytearray((tmp_path / "bundle/ve.safetensors").read_bytes())

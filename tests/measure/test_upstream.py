@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nightingale.errors import OptionError
-from nightingale.measure.against import against_upstream
+from nightingale.measure.upstream import against_upstream
 
 
 def test_without_upstream_it_says_how_to_get_it(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ SUMS = "SHA256SUMS"
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class FileStamp:
     """A file as it was when it was checked."""
 
     file: Path
@@ -36,7 +36,7 @@ class Stamp:
     inode: int = 0
 
     @classmethod
-    def take(cls, file: Path) -> Stamp:
+    def take(cls, file: Path) -> FileStamp:
         # Looked at before it is read: whatever happens meanwhile shows up as a later time.
         seen, digest = file.stat(), sha256_of(file)
         return cls(file, seen.st_size, seen.st_mtime_ns, digest, seen.st_ctime_ns, seen.st_ino)
@@ -47,13 +47,13 @@ class Stamp:
         now = (seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino)
         return now == (self.n_bytes, self.mtime_ns, self.ctime_ns, self.inode)
 
-    def renewed(self) -> Stamp:
+    def renewed(self) -> FileStamp:
         """This stamp while the file is the same, a newer one after a mere touch."""
         if self.is_current():
             return self
         seen = self.file.stat()
         if seen.st_size == self.n_bytes:
-            fresh = Stamp.take(self.file)
+            fresh = FileStamp.take(self.file)
             if fresh.sha256 == self.sha256:
                 return fresh
         raise CorruptFileError(
@@ -84,7 +84,7 @@ def locate(model: Model, home: Path) -> dict[Role, Path]:
         raise NotPulledError(
             f"the files of {model.name} are not on this machine; get them with {command}"
         )
-    renewed: dict[RemoteFile, Stamp] = {}
+    renewed: dict[RemoteFile, FileStamp] = {}
     for part, stamp in stamps.items():
         try:
             renewed[part] = stamp.renewed()
@@ -131,7 +131,7 @@ def digest_of(file: Path, home: Path) -> str:
         stamp = _parsed(json.loads(kept.read_text(encoding="utf-8")))
         if stamp.file == file.resolve() and stamp.is_current():
             return stamp.sha256
-    fresh = Stamp.take(file.resolve())
+    fresh = FileStamp.take(file.resolve())
     with suppress(OSError):  # a home that cannot be written costs time, nothing else
         write_text(kept, json.dumps(_plain(fresh)) + "\n")
     return fresh.sha256
@@ -150,7 +150,7 @@ def _bundled(model: Model) -> dict[Role, Path]:
     return files
 
 
-def remember(model: Model, stamps: dict[RemoteFile, Stamp], home: Path) -> None:
+def remember(model: Model, stamps: dict[RemoteFile, FileStamp], home: Path) -> None:
     """Write down what was pulled. The last of two processes wins, and both wrote the truth."""
     files = [{"part": asdict(part), "stamp": _plain(stamp)} for part, stamp in stamps.items()]
     write_text(_record(model, home), json.dumps({"files": files}, indent=2) + "\n")
@@ -173,7 +173,7 @@ def _record(model: Model, home: Path) -> Path:
     return home / "pulled" / f"{model.name}.json"
 
 
-def _recall(model: Model, home: Path) -> dict[RemoteFile, Stamp]:
+def _recall(model: Model, home: Path) -> dict[RemoteFile, FileStamp]:
     """Nothing, if there is no record or it cannot be read: pulling again costs no download."""
     try:
         entries = json.loads(_record(model, home).read_text(encoding="utf-8"))["files"]
@@ -182,9 +182,9 @@ def _recall(model: Model, home: Path) -> dict[RemoteFile, Stamp]:
         return {}
 
 
-def _plain(stamp: Stamp) -> dict[str, Any]:
+def _plain(stamp: FileStamp) -> dict[str, Any]:
     return {**asdict(stamp), "file": str(stamp.file)}
 
 
-def _parsed(stamp: dict[str, Any]) -> Stamp:
-    return Stamp(**{**stamp, "file": Path(stamp["file"])})
+def _parsed(stamp: dict[str, Any]) -> FileStamp:
+    return FileStamp(**{**stamp, "file": Path(stamp["file"])})

@@ -27,7 +27,7 @@ _LOUDER = RATE_HZ / SAMPLES_PER_SECOND  # a longer window sums up more
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MarkState:
+class WatermarkState:
     """Where the marking of one utterance stands. Handed along, never changed."""
 
     wave: Tensor  # (N,): samples from the start of the next frame on
@@ -38,22 +38,22 @@ class MarkState:
     n_silent: int = N_FFT // 2  # samples of silence before the utterance that are still in `wave`
 
     @classmethod
-    def start(cls) -> MarkState:
+    def start(cls) -> WatermarkState:
         before, nothing = torch.zeros(N_FFT // 2), torch.zeros(N_FFT)
         return cls(before, nothing, nothing, torch.empty(N_BINS, 0))
 
 
 @torch.inference_mode()
-def mark_next(
-    marker: Watermarker, samples: NDArray[np.float32], state: MarkState, *, is_last: bool
-) -> tuple[NDArray[np.float32], MarkState]:
-    """New samples -> marked ones, as far as they are settled, and the state behind them."""
+def watermark_next(
+    marker: Watermarker, samples: NDArray[np.float32], state: WatermarkState, *, is_last: bool
+) -> tuple[NDArray[np.float32], WatermarkState]:
+    """New samples -> watermarked ones, as far as they are settled, and the state behind them."""
     wave = torch.cat((state.wave, torch.from_numpy(samples)))
     n_known = len(wave)
     n_frames = -(-n_known // HOP) if is_last else max(0, (n_known - N_FFT) // HOP + 1)
     if n_frames == 0:
         kept = (state.change, state.weight, state.levels, state.loudest, state.n_silent)
-        return np.zeros(0, np.float32), MarkState(wave, *kept)
+        return np.zeros(0, np.float32), WatermarkState(wave, *kept)
     n_spanned = (n_frames - 1) * HOP + N_FFT
     wave = torch.cat((wave, wave.new_zeros(max(0, n_spanned - n_known))))
     window = torch.hann_window(N_FFT)
@@ -76,7 +76,7 @@ def mark_next(
     made = wave[:n_settled] + change[:n_settled] / weight[:n_settled].clamp_min(1e-6)
     n_skipped = min(state.n_silent, n_settled)
     at = n_frames * HOP
-    left = MarkState(
+    left = WatermarkState(
         wave[at:].clone(), change[at:].clone(), weight[at:].clone(), seen[:, -CONTEXT:].clone(),
         loudest, state.n_silent - n_skipped,
     )  # fmt: skip
