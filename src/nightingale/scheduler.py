@@ -28,10 +28,10 @@ class Steps(Protocol):
 
 FIRST_AUDIO_DEADLINE_S = 0.5  # after arrival; who listens already is due when all is heard
 
-Hear = Callable[[AudioChunk], None]  # called in the scheduler's thread: hand it on, do not wait
-End = Callable[[Exception | None], None]  # once, when nothing comes any more
-Around = Callable[[bool], None]  # before a step with True, behind it with False; same thread
-Ready = Callable[[], bool]  # False while a step would have nothing to do: no text has come yet
+OnAudio = Callable[[AudioChunk], None]  # called in the scheduler's thread: hand it on, do not wait
+OnEnd = Callable[[Exception | None], None]  # once, when nothing comes any more
+AroundStep = Callable[[bool], None]  # before a step with True, behind it with False; same thread
+IsReady = Callable[[], bool]  # False while a step would have nothing to do: no text has come yet
 
 
 @dataclass(slots=True, eq=False)
@@ -39,14 +39,14 @@ class Request:
     """One that was admitted."""
 
     speech: Steps
-    hear: Hear
-    end: End
+    on_audio: OnAudio
+    end: OnEnd
     asked_at: float
     n_skip: int = 0  # samples that its listener has from elsewhere, and is not given again
     n_allowed: int | None = None  # samples from the beginning that it has room for; None: all
-    is_ready: Ready = lambda: True
-    around: Around = lambda _is_begun: None
-    first_at: float | None = None  # when its listener began to hear
+    is_ready: IsReady = lambda: True
+    around: AroundStep = lambda _is_begun: None
+    first_at: float | None = None  # when its listener began to listen
     n_samples: int = 0  # that were made, skipped ones too
     is_cancelled: bool = False
 
@@ -94,20 +94,20 @@ class Scheduler:
     def admit(  # noqa: PLR0913
         self,
         speech: Steps,
-        hear: Hear,
-        end: End,
+        on_audio: OnAudio,
+        end: OnEnd,
         *,
         n_skip: int = 0,
         n_allowed: int | None = None,
         n_before: int = 0,
-        is_ready: Ready = lambda: True,
-        around: Around = lambda _is_begun: None,
+        is_ready: IsReady = lambda: True,
+        around: AroundStep = lambda _is_begun: None,
     ) -> Request:
         """Begin to compute, beside the others; or refuse at once.
 
         `n_before`: samples before the first that `speech` makes, if it goes on from a checkpoint.
         """
-        request = Request(speech, hear, end, self._clock(), n_skip, n_allowed, is_ready, around)
+        request = Request(speech, on_audio, end, self._clock(), n_skip, n_allowed, is_ready, around)
         request.n_samples = n_before
         with self._changed:
             if self._is_closed:
@@ -177,7 +177,7 @@ class Scheduler:
             return
         if request.first_at is None:
             request.first_at = self._clock()
-        request.hear(AudioChunk(chunk.samples[n_known:]) if n_known else chunk)
+        request.on_audio(AudioChunk(chunk.samples[n_known:]) if n_known else chunk)
 
     def _finish(self, request: Request, error: Exception | None) -> None:
         with self._changed:

@@ -13,7 +13,7 @@ from typing import Any
 import uvicorn
 
 from nightingale.server.connections import ConnectionLimits, Connections
-from nightingale.server.protocol import WebSocketProtocol, http_protocol
+from nightingale.server.http_protocol import WebSocketProtocol, http_protocol
 
 
 class Edge:

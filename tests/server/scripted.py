@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from nightingale.server.supervisor import Recipe
+from nightingale.server.supervisor import WorkerConfig
 
 N_CHUNK, N_CHUNKS = 2400, 6
 
@@ -75,7 +75,7 @@ while len(sizes := stream.read(8)) == 8:
 
 
 @dataclass(frozen=True, slots=True)
-class Scripted(Recipe):
+class Scripted(WorkerConfig):
     """How such a worker is started."""
 
     behaviour: str = "well"

@@ -14,7 +14,7 @@ from wyoming.tts import Synthesize, SynthesizeVoice
 
 from nightingale.errors import BusyError, TextError, WorkerError
 from nightingale.server.accounting import ending_of
-from nightingale.server.faults import Fault
+from nightingale.server.api_errors import APIError
 from tests.server.conftest import Subject
 from tests.server.running import Server
 from tests.server.test_websocket import calling
@@ -30,7 +30,7 @@ TEXT = "Seven birds."
         (TimeoutError(), "gone"),  # an OSError: nothing was read for too long
         (BusyError("full"), "rejected"),
         (TextError("empty"), "refused"),
-        (Fault(416, "out_of_range", ""), "refused"),
+        (APIError(416, "out_of_range", ""), "refused"),
         (WorkerError("died"), "failed"),
         (RuntimeError("a bug"), "failed"),
     ],

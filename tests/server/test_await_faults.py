@@ -28,7 +28,7 @@ import numpy as np
 import pytest
 
 from nightingale.errors import NightingaleError
-from nightingale.server.utterance import Ask
+from nightingale.server.utterance import WorkerRequest
 from tests.server.scripted import N_CHUNK, N_CHUNKS, Scripted
 
 MODULES = ("process", "supervisor", "admission", "link", "dispatch")  # each after what it imports
@@ -146,7 +146,7 @@ async def listen(dispatcher: Any, text: str) -> str:
     """How a stream ended; that it ends is the point, and that it is whole if it says so."""
     heard: list[Any] = []
     try:
-        async with dispatcher.speak(Ask({}, [text])) as utterance:
+        async with dispatcher.speak(WorkerRequest({}, [text])) as utterance:
             async for event in utterance:
                 heard.append(event)
             assert utterance.outcome.ending == "stop"

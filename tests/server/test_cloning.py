@@ -26,14 +26,14 @@ import soundfile
 from benchmarks import cloning as benchmark
 from nightingale.errors import AudioError, BusyError, NightingaleError, WorkerError
 from nightingale.pipeline import Nightingale
-from nightingale.server import cloning, wire
+from nightingale.server import cloning, worker_protocol
+from nightingale.server.api_errors import APIError
 from nightingale.server.cloning import CloneLimits, Cloner
 from nightingale.server.dispatch import Limits
-from nightingale.server.faults import Fault
 from nightingale.server.keys import ANYBODY, Key
 from nightingale.server.step_record import StepRecord
-from nightingale.server.supervisor import Recipe
-from nightingale.server.utterance import Ask, Utterance
+from nightingale.server.supervisor import WorkerConfig
+from nightingale.server.utterance import Utterance, WorkerRequest
 from nightingale.server.worker import Worker
 from nightingale.voice.library import from_release, to_bytes
 from nightingale.voice.metadata import VoiceMetadata
@@ -50,7 +50,7 @@ SECRET = "sesame-opens"
 
 def test_the_queue_is_bounded_for_all_and_for_a_key(tmp_path: Path) -> None:
     cloner, anna = (
-        Cloner(Recipe(tmp_path), CloneLimits(n_pending=3, n_pending_of_key=2)),
+        Cloner(WorkerConfig(tmp_path), CloneLimits(n_pending=3, n_pending_of_key=2)),
         Key("a", ""),
     )
     with ExitStack() as stack:
@@ -70,7 +70,7 @@ def test_the_queue_is_bounded_for_all_and_for_a_key(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_model_that_cannot_be_loaded_is_an_error_and_tried_again(tmp_path: Path) -> None:
-    cloner = Cloner(Recipe(tmp_path, model=str(tmp_path)))
+    cloner = Cloner(WorkerConfig(tmp_path, model=str(tmp_path)))
 
     async def run() -> None:
         for _ in range(2):
@@ -98,17 +98,17 @@ def spoken(recording: Path, seconds: int) -> bytes:
 def test_a_process_over_its_limits_is_ended_and_the_next_recording_gets_another(
     subject: Subject, recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe, data = Recipe(tmp_path, model=str(subject.folder)), spoken(recording, 200)
+    config, data = WorkerConfig(tmp_path, model=str(subject.folder)), spoken(recording, 200)
 
-    async def refusal(limits: CloneLimits, *, is_stopped: bool = False) -> Fault:
-        cloner = Cloner(recipe, limits)
+    async def refusal(limits: CloneLimits, *, is_stopped: bool = False) -> APIError:
+        cloner = Cloner(config, limits)
         try:
             if is_stopped:
                 with pytest.raises(AudioError):
                     await cloner.clone(b"no sound", None, None, None)
                 assert cloner.pid is not None  # which harms no process
                 os.kill(cloner.pid, signal.SIGSTOP)
-            with pytest.raises(Fault) as refused:
+            with pytest.raises(APIError) as refused:
                 await cloner.clone(data, None, None, None)
             assert cloner.pid is None
             return refused.value
@@ -130,7 +130,7 @@ def test_an_idle_process_is_let_go_and_no_other_signal_than_the_end_of_its_front
     subject: Subject, tmp_path: Path
 ) -> None:
     async def run() -> None:
-        cloner = Cloner(Recipe(tmp_path, model=str(subject.folder)), CloneLimits(idle_s=1.0))
+        cloner = Cloner(WorkerConfig(tmp_path, model=str(subject.folder)), CloneLimits(idle_s=1.0))
         with pytest.raises(AudioError):
             await cloner.clone(b"no sound", None, None, None)
         assert cloner.pid is not None
@@ -387,7 +387,9 @@ def test_a_deleted_voice_is_forgotten_by_the_worker(subject: Subject, tmp_path: 
         async with running(subject, tmp_path, Limits()) as it:
 
             async def speak(voice_file: bytes) -> int:
-                ask = Ask({**subject.options}, ["Hello."], voice=digest, voice_file=voice_file)
+                ask = WorkerRequest(
+                    {**subject.options}, ["Hello."], voice=digest, voice_file=voice_file
+                )
                 return len(await it.speak(ask))
 
             n_samples = await speak(data)
@@ -410,18 +412,18 @@ def test_what_was_computed_from_a_voice_is_dropped_with_it(
     data = to_bytes(model.components.voice, VoiceMetadata("fledgling", "en"))
     digest, address = hashlib.sha256(data).hexdigest(), str(tmp_path / "worker.sock")
     text = "The quick brown fox jumps over the lazy dog. " * 2
-    ask = Ask({**subject.options}, [text], voice=digest)
+    ask = WorkerRequest({**subject.options}, [text], voice=digest)
 
     def n_cached() -> int:
         return len(model._prefixes) + len(model._prompt_states)
 
     async def check() -> None:
         worker = Worker(model, 2, StepRecord(address), {})
-        server = await wire.listen(address, worker.accept)
-        reader, writer = await wire.connect(address)
+        server = await worker_protocol.listen(address, worker.accept)
+        reader, writer = await worker_protocol.connect(address)
 
         async def until_kind(*kinds: str) -> None:
-            while (frame := await wire.receive(reader)) is not None:
+            while (frame := await worker_protocol.receive(reader)) is not None:
                 assert frame[0]["kind"] != "error", frame
                 if frame[0]["kind"] in kinds:
                     return
@@ -435,14 +437,14 @@ def test_what_was_computed_from_a_voice_is_dropped_with_it(
             pytest.fail(f"{n_cached()} are still cached")
 
         await until_kind("hello")
-        writer.write(wire.pack({"kind": "voice", "id": 1}, data))
+        writer.write(worker_protocol.pack({"kind": "voice", "id": 1}, data))
         first = {**Utterance(1, ask, lambda _message: None).asking(), "n_allowed": 100}
-        writer.write(wire.pack(first))
+        writer.write(worker_protocol.pack(first))
         await until_kind("audio")  # and waits for room
         assert n_cached() == 2
-        writer.write(wire.pack({"kind": "forget", "voice": digest}))
+        writer.write(worker_protocol.pack({"kind": "forget", "voice": digest}))
         await until_dropped()
-        writer.write(wire.pack({"kind": "allow", "id": 1, "n_samples": 10**7}))
+        writer.write(worker_protocol.pack({"kind": "allow", "id": 1, "n_samples": 10**7}))
         await until_kind("end")  # of the second sentence, which needed them again
         await until_dropped()
         writer.close()

@@ -1,4 +1,4 @@
-"""Front and worker without HTTP: a worker that dies costs a pause, and nothing else."""
+"""ServerContext and worker without HTTP: a worker that dies costs a pause, and nothing else."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from nightingale.core import Word
 from nightingale.errors import BusyError, OptionError, TextError, WorkerError
 from nightingale.server import heartbeat, link
 from nightingale.server.dispatch import Dispatcher, Limits
-from nightingale.server.supervisor import Recipe, Supervisor
-from nightingale.server.utterance import AHEAD, Ask, Utterance
+from nightingale.server.supervisor import Supervisor, WorkerConfig
+from nightingale.server.utterance import AHEAD, Utterance, WorkerRequest
 from nightingale.text.split import CUT
 from tests.server.conftest import Solo, Subject
 from tests.server.running import quick_decoder
@@ -37,10 +37,10 @@ class Running:
     def __init__(self, dispatcher: Dispatcher, options: dict[str, Any]) -> None:
         self.dispatcher, self._options = dispatcher, options
 
-    def ask(self, text: str = TEXT, **options: Any) -> Ask:
-        return Ask({**self._options, **options}, [text])
+    def ask(self, text: str = TEXT, **options: Any) -> WorkerRequest:
+        return WorkerRequest({**self._options, **options}, [text])
 
-    async def speak(self, ask: Ask) -> Samples:
+    async def speak(self, ask: WorkerRequest) -> Samples:
         async with self.dispatcher.speak(ask) as utterance:
             return await sound(utterance)
 
@@ -51,14 +51,14 @@ async def sound(utterance: Utterance) -> Samples:
 
 @asynccontextmanager
 async def running(subject: Subject, folder: Path, limits: Limits) -> AsyncIterator[Running]:
-    recipe = Recipe(
+    config = WorkerConfig(
         folder,
         str(subject.folder),
         decoder=quick_decoder(subject.folder),
         threads=1,
         max_requests=limits.n_at_worker,
     )
-    dispatcher = Dispatcher(Supervisor(recipe, folder), limits)
+    dispatcher = Dispatcher(Supervisor(config, folder), limits)
     await dispatcher.start()
     try:
         yield Running(dispatcher, subject.options)
@@ -174,7 +174,7 @@ def test_text_in_pieces_survives_a_kill(run: Callable[..., None], solo: Solo) ->
     pieces = ["Sure, I can ", "do that. It takes", " a while" + CUT, "But it works."]
 
     async def check(it: Running) -> None:
-        ask = Ask(it.ask(seed=5).options, is_arriving=True, is_open=True)
+        ask = WorkerRequest(it.ask(seed=5).options, is_arriving=True, is_open=True)
         async with it.dispatcher.speak(ask) as utterance:
             listening = asyncio.create_task(sound(utterance))
             for number, piece in enumerate(pieces):
@@ -263,8 +263,8 @@ def test_an_idle_worker_goes_and_comes_back(run: Callable[..., None], solo: Solo
 
 def test_a_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
     async def main() -> None:
-        recipe = Recipe(tmp_path, str(tmp_path / "nothing"))
-        await Dispatcher(Supervisor(recipe, tmp_path), Limits()).start()
+        config = WorkerConfig(tmp_path, str(tmp_path / "nothing"))
+        await Dispatcher(Supervisor(config, tmp_path), Limits()).start()
 
     with pytest.raises(OptionError, match="nothing"):
         asyncio.run(main())

@@ -14,12 +14,12 @@ import pytest
 
 from nightingale.server import breaker
 from nightingale.server.app import make_app
+from nightingale.server.context import HttpConfig, ServerContext
 from nightingale.server.dispatch import Dispatcher, Limits
-from nightingale.server.front import Config, Front
 from nightingale.server.keys import Keys
-from nightingale.server.meters import Meters
+from nightingale.server.metrics import Metrics
 from nightingale.server.supervisor import Supervisor, WorkerState
-from nightingale.server.utterance import Ask
+from nightingale.server.utterance import WorkerRequest
 from nightingale.server.voices import Voices
 from tests.server.scripted import Scripted
 
@@ -50,10 +50,14 @@ class Running:
 @asynccontextmanager
 async def running(folder: Path, behaviour: str, limits: Limits) -> AsyncIterator[Running]:
     dispatcher = Dispatcher(Supervisor(Scripted(folder, behaviour=behaviour), folder), limits)
-    front = Front(
-        Config(), dispatcher, Voices(folder / "voices"), Keys.read(None, None), Meters(dispatcher)
+    context = ServerContext(
+        HttpConfig(),
+        dispatcher,
+        Voices(folder / "voices"),
+        Keys.read(None, None),
+        Metrics(dispatcher),
     )
-    transport = httpx.ASGITransport(app=make_app(front))
+    transport = httpx.ASGITransport(app=make_app(context))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         try:
             yield Running(dispatcher, client)
@@ -73,7 +77,7 @@ async def spoken(it: Running) -> None:
 async def full(it: Running) -> None:
     """All places are held by streams whose text does not come, and others wait."""
     await it.dispatcher.start()
-    held = [it.dispatcher.speak(Ask({}, ["wait"], True, True)) for _ in range(2)]
+    held = [it.dispatcher.speak(WorkerRequest({}, ["wait"], True, True)) for _ in range(2)]
     asyncio.get_running_loop().held = [asyncio.ensure_future(_hold(one)) for one in held]  # type: ignore[attr-defined]
     await asyncio.sleep(0.1)
 

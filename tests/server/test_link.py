@@ -17,7 +17,7 @@ from nightingale.errors import WorkerError
 from nightingale.server import link
 from nightingale.server.dispatch import Dispatcher, Limits
 from nightingale.server.supervisor import Supervisor
-from nightingale.server.utterance import Ask
+from nightingale.server.utterance import WorkerRequest
 from tests.server.scripted import N_CHUNK, N_CHUNKS, Scripted
 
 RAMP = np.arange(N_CHUNK * N_CHUNKS, dtype=np.float32)
@@ -29,7 +29,7 @@ def server(folder: Path, behaviour: str = "well") -> Dispatcher:
 
 async def speak(dispatcher: Dispatcher, text: str) -> None:
     """The whole ramp, once."""
-    async with dispatcher.speak(Ask({}, [text])) as utterance:
+    async with dispatcher.speak(WorkerRequest({}, [text])) as utterance:
         heard = [event async for event in utterance if isinstance(event, np.ndarray)]
         assert utterance.outcome is not None
         assert utterance.outcome.ending == "stop"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from nightingale.core import SAMPLES_PER_SECOND, Word
 from nightingale.prebuffer import Prebuffer
-from nightingale.server.utterance import Ask, Outcome, Utterance
+from nightingale.server.utterance import Outcome, Utterance, WorkerRequest
 from tests.test_prebuffer import Chunks, gaps, schedule, start
 
 Samples = NDArray[np.float32]
@@ -49,7 +49,7 @@ def sound(seconds: float, level: float = 0.5) -> Samples:
 
 
 def utter(text: str, *, is_open: bool = False) -> Utterance:
-    ask = Ask({}, [text], is_arriving=is_open, is_open=is_open)
+    ask = WorkerRequest({}, [text], is_arriving=is_open, is_open=is_open)
     return Utterance(1, ask, lambda _message: None, asyncio.get_running_loop().time)
 
 
@@ -58,7 +58,7 @@ async def make(utterance: Utterance, chunks: Chunks, level: float = 0.5) -> None
     loop = asyncio.get_running_loop()
     for at, length_s in chunks:
         await asyncio.sleep(max(0.0, at - loop.time()))
-        utterance.hear(sound(length_s, level))
+        utterance.on_audio(sound(length_s, level))
     utterance.finish(Outcome("stop", utterance.n_received))
 
 
@@ -132,9 +132,9 @@ def test_leading_silence_is_held_and_first_audio_is_audible() -> None:
 
         async def worker() -> None:
             await asyncio.sleep(0.3)
-            utterance.hear(quiet)
+            utterance.on_audio(quiet)
             await asyncio.sleep(0.2)
-            utterance.hear(then)
+            utterance.on_audio(then)
             utterance.finish(Outcome("stop", utterance.n_received))
 
         heard, _ = await asyncio.gather(listen(utterance, 0.0), worker())
@@ -162,7 +162,7 @@ def test_text_that_is_not_written_is_not_waited_for() -> None:
         utterance.prebuffer = Prebuffer(2.0)
         listening = asyncio.create_task(listen(utterance, 10.0))
         await asyncio.sleep(1.0)
-        utterance.hear(sound(0.4))  # all that there is to say so far
+        utterance.on_audio(sound(0.4))  # all that there is to say so far
         await asyncio.sleep(60.0)
         utterance.end()
         utterance.finish(Outcome("stop", utterance.n_received))
@@ -174,7 +174,10 @@ def test_text_that_is_not_written_is_not_waited_for() -> None:
 def test_time_zero_is_the_first_piece_of_text() -> None:
     async def main() -> float | None:
         utterance = Utterance(
-            1, Ask({}, [], True, True), lambda _message: None, asyncio.get_running_loop().time
+            1,
+            WorkerRequest({}, [], True, True),
+            lambda _message: None,
+            asyncio.get_running_loop().time,
         )
         await asyncio.sleep(5.0)  # started early, and written later
         utterance.put("Hello. ")
@@ -195,10 +198,10 @@ def held(act: Callable[[Utterance], None]) -> tuple[Utterance, list[Any]]:
             return [event async for event in utterance.paced(10.0)]
 
         listening = asyncio.create_task(take())
-        utterance.hear(sound(0.3))
-        utterance.hear_words(0, [Word("one", 0.0, 0.2)])
+        utterance.on_audio(sound(0.3))
+        utterance.on_words(0, [Word("one", 0.0, 0.2)])
         await asyncio.sleep(0.5)
-        utterance.hear(sound(0.5))
+        utterance.on_audio(sound(0.5))
         await asyncio.sleep(0.5)
         assert not listening.done()
         act(utterance)
@@ -228,17 +231,17 @@ def test_only_time_spent_on_making_is_a_measure() -> None:
     async def main() -> list[tuple[float, float] | None]:
         utterance, measured = utter("x"), []
 
-        async def hear(after_s: float, idle_s: float = 0.0) -> None:
+        async def on_audio(after_s: float, idle_s: float = 0.0) -> None:
             await asyncio.sleep(after_s)
-            measured.append(utterance.hear(sound(0.5), idle_s))
+            measured.append(utterance.on_audio(sound(0.5), idle_s))
 
-        await hear(1.0)
-        await hear(0.2)
-        await hear(0.3)  # reports the one before
-        await hear(2.0, idle_s=1.9)
-        utterance.lose()
-        await hear(9.0)
-        await hear(0.1)
+        await on_audio(1.0)
+        await on_audio(0.2)
+        await on_audio(0.3)  # reports the one before
+        await on_audio(2.0, idle_s=1.9)
+        utterance.on_worker_lost()
+        await on_audio(9.0)
+        await on_audio(0.1)
         return measured
 
     first, second, third, fourth, fifth, sixth = run(main())

@@ -18,9 +18,9 @@ from safetensors.torch import load_file, save_file
 
 from nightingale.errors import PoisonRequestError, ResumeMismatchError
 from nightingale.server import utterance as utterance_module
-from nightingale.server import wire
+from nightingale.server import worker_protocol
 from nightingale.server.dispatch import Limits
-from nightingale.server.utterance import AHEAD, Ask, Utterance
+from nightingale.server.utterance import AHEAD, Utterance, WorkerRequest
 from tests.server.conftest import Solo, Subject
 from tests.server.test_dispatch import Check, Running, Samples, running
 
@@ -96,7 +96,7 @@ def test_only_the_part_under_way_is_computed_again(run: Callable[..., None], sol
         assert spoken(resumed) == spoken(whole)
 
         pieces = [f"{part} " for part in PARTS]
-        ask = Ask(it.ask(seed=2).options, list(pieces), is_arriving=True)
+        ask = WorkerRequest(it.ask(seed=2).options, list(pieces), is_arriving=True)
         async with it.dispatcher.speak(ask) as arriving:
             assert np.array_equal(await listen(it, arriving, [2]), solo(pieces, seed=2))
 
@@ -225,21 +225,23 @@ def test_a_repeated_id_takes_the_place_of_the_first_request(
     run: Callable[..., None], solo: Solo
 ) -> None:
     async def check(it: Running) -> None:
-        reader, writer = await wire.connect(await it.dispatcher.supervisor.ready())
-        hello = await wire.receive(reader)
-        assert hello is not None and hello[0]["fingerprint"]["protocol"] == wire.PROTOCOL
+        reader, writer = await worker_protocol.connect(await it.dispatcher.supervisor.ready())
+        hello = await worker_protocol.receive(reader)
+        assert hello is not None and hello[0]["fingerprint"]["protocol"] == worker_protocol.PROTOCOL
         speak = {
             "kind": "speak", "id": 7, "is_arriving": False, "is_open": False, "voice": None,
             "options": it.ask(seed=3).options, "n_skip": 0, "n_allowed": AHEAD,
         }  # fmt: skip
-        writer.write(wire.pack({**speak, "text": [TEXT]}))
-        writer.write(wire.pack({**speak, "text": [PARTS[1]]}))
+        writer.write(worker_protocol.pack({**speak, "text": [TEXT]}))
+        writer.write(worker_protocol.pack({**speak, "text": [PARTS[1]]}))
         heard = []
-        while (frame := await wire.receive(reader)) is not None and frame[0]["kind"] != "end":
+        while (frame := await worker_protocol.receive(reader)) is not None and frame[0][
+            "kind"
+        ] != "end":
             heard += [np.frombuffer(frame[1], "<f4")] if frame[0]["kind"] == "audio" else []
         assert np.array_equal(np.concatenate(heard), solo(PARTS[1], seed=3))
-        writer.write(wire.pack({"kind": "ping"}))
-        pong = await wire.receive(reader)
+        writer.write(worker_protocol.pack({"kind": "ping"}))
+        pong = await worker_protocol.receive(reader)
         assert pong is not None and pong[0]["n_requests"] == 0, "the first one is gone"
         writer.close()
         await writer.wait_closed()
@@ -252,7 +254,7 @@ def test_the_first_worker_decides_the_model(run: Callable[..., None], tmp_path: 
 
     async def check(it: Running) -> None:
         supervisor = it.dispatcher.supervisor
-        supervisor.recipe = type(supervisor.recipe)(tmp_path, threads=1)
+        supervisor.config = type(supervisor.config)(tmp_path, threads=1)
         supervisor.pin(str(it.dispatcher.hello["model"]))
         supervisor.kill()
         await it.speak(it.ask("Hi."))

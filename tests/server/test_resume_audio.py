@@ -10,11 +10,11 @@ import httpx
 import pytest
 
 from nightingale.server import recent
-from nightingale.server.faults import Fault
-from nightingale.server.front import Order
+from nightingale.server.api_errors import APIError
+from nightingale.server.context import SpeechRequest
 from nightingale.server.keys import Key
 from nightingale.server.recent import RecentRequests
-from nightingale.server.utterance import Ask
+from nightingale.server.utterance import WorkerRequest
 from nightingale.server.voices import Voices
 from tests.server.running import Server
 
@@ -77,9 +77,9 @@ def test_what_is_not_known_cannot_be_continued(server: Server) -> None:
     assert resume(server, "never-asked", -1).status_code == 400
 
 
-def order(request_id: str, key: str = "anna", text: str = "Hello.", **ask: str) -> Order:
-    return Order(
-        Ask({"seed": 1}, [text], voice_file=b"data", **ask),  # type: ignore[arg-type]
+def order(request_id: str, key: str = "anna", text: str = "Hello.", **job: str) -> SpeechRequest:
+    return SpeechRequest(
+        WorkerRequest({"seed": 1}, [text], voice_file=b"data", **job),  # type: ignore[arg-type]
         "pcm",
         24_000,
         request_id=request_id,
@@ -90,7 +90,7 @@ def order(request_id: str, key: str = "anna", text: str = "Hello.", **ask: str) 
 def test_what_was_asked_is_kept_for_its_key_bounded_and_not_for_long(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(recent, "_MAX_ORDERS", 3)
+    monkeypatch.setattr(recent, "_MAX_REQUESTS", 3)
     monkeypatch.setattr(recent, "_MAX_CHARACTERS", 100)
     monkeypatch.setattr(recent, "_KEEP_S", 0.05)
     voices, known = Voices(tmp_path), RecentRequests()
@@ -100,13 +100,13 @@ def test_what_was_asked_is_kept_for_its_key_bounded_and_not_for_long(
             known.keep(order(str(number)), "weights")
         assert len(known) == 3
         again = known.repeat("anna", "4", voices, "weights")
-        assert (again.ask.text, again.ask.voice_file) == (["Hello."], b"")
+        assert (again.job.text, again.job.voice_file) == (["Hello."], b"")
         for key, request_id, fingerprint, status in (
             ("bert", "4", "weights", 404),
             ("anna", "0", "weights", 404),
             ("anna", "4", "other weights", 410),
         ):
-            with pytest.raises(Fault) as refused:
+            with pytest.raises(APIError) as refused:
                 known.repeat(key, request_id, voices, fingerprint)
             assert refused.value.status == status
         known.keep(order("long", text="a" * 95), "weights")
@@ -123,7 +123,7 @@ def test_a_voice_that_changed_is_not_spoken_with(tmp_path: Path) -> None:
     async def main() -> None:
         known = RecentRequests()
         known.keep(order("cloned", voice="the sum of another file"), None)
-        with pytest.raises(Fault) as refused:
+        with pytest.raises(APIError) as refused:
             known.repeat("anna", "cloned", Voices(tmp_path), None)
         assert refused.value.status == 410
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from nightingale.errors import WorkerError
-from nightingale.server.supervisor import Recipe, Supervisor
+from nightingale.server.supervisor import Supervisor, WorkerConfig
 
 SLEEPER = """
 import os, sys, time
@@ -23,7 +23,7 @@ time.sleep(60)
 """
 
 
-class Sleeper(Recipe):
+class Sleeper(WorkerConfig):
     """A worker that says that it listens, and does nothing."""
 
     def command(self, address: str, status_fd: int) -> list[str]:  # noqa: ARG002
@@ -71,7 +71,7 @@ time.sleep(60)
 """
 
 
-class Noisy(Recipe):
+class Noisy(WorkerConfig):
     """A worker that prints more than a pipe holds, before and after it listens."""
 
     def command(self, address: str, status_fd: int) -> list[str]:

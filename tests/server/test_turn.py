@@ -10,8 +10,8 @@ import numpy as np
 
 from nightingale.server.admission import Admission, AdmissionLimits
 from nightingale.server.turn import Turn
-from nightingale.server.utterance import AHEAD, Ask, Utterance
-from nightingale.server.wire import Message
+from nightingale.server.utterance import AHEAD, Utterance, WorkerRequest
+from nightingale.server.worker_protocol import Message
 
 
 class Stage:
@@ -22,7 +22,7 @@ class Stage:
         self.admission = Admission(AdmissionLimits(n_running=1, max_factor=0.0))
         self._turns: dict[Utterance, Turn] = {}
 
-    def turn(self, ask: Ask) -> Turn:
+    def turn(self, ask: WorkerRequest) -> Turn:
         turn = Turn(len(self._turns) + 1, ask, self.sent.append)
         self._turns[turn.utterance] = turn
         turn.reserve(self.admission, "", lambda it: self.sent.append(self._turns[it].asking()))
@@ -34,12 +34,12 @@ class Stage:
         return [(message["kind"], message["id"]) for message in self.sent]
 
 
-def whole(text: str = "Hello there.") -> Ask:
-    return Ask({}, [text])
+def whole(text: str = "Hello there.") -> WorkerRequest:
+    return WorkerRequest({}, [text])
 
 
-def arriving() -> Ask:
-    return Ask({}, [], is_arriving=True, is_open=True)
+def arriving() -> WorkerRequest:
+    return WorkerRequest({}, [], is_arriving=True, is_open=True)
 
 
 def staged(check: Callable[[Stage], Any]) -> None:
@@ -50,8 +50,8 @@ def staged(check: Callable[[Stage], Any]) -> None:
     asyncio.run(main())
 
 
-def hear(turn: Turn, n_samples: int) -> None:
-    turn.utterance.hear(np.zeros(n_samples, np.float32))
+def on_audio(turn: Turn, n_samples: int) -> None:
+    turn.utterance.on_audio(np.zeros(n_samples, np.float32))
     turn.check()
 
 
@@ -94,7 +94,7 @@ def test_out_of_text_gives_the_slot_back_unless_more_is_under_way() -> None:
 def test_a_reader_that_is_behind_gives_the_slot_back_and_goes_on_first() -> None:
     async def check(it: Stage) -> None:
         slow, other, new = it.turn(whole()), it.turn(whole()), it.turn(whole())
-        hear(slow, AHEAD)
+        on_audio(slow, AHEAD)
         assert (slow.is_running, other.is_running) == (False, True)
         assert await anext(aiter(slow.utterance)) is not None
         assert it.kinds == [("speak", 1), ("speak", 2)], "space is offered when there is a slot"
@@ -109,7 +109,7 @@ def test_a_slow_reader_needs_nothing_and_a_live_one_what_is_missing() -> None:
     async def check(it: Stage) -> None:
         turn = it.turn(whole("word " * 60))
         assert turn.demand().remaining_s > 10
-        hear(turn, AHEAD)
+        on_audio(turn, AHEAD)
         assert turn.demand().ahead_s == 8.0
         assert turn.demand().remaining_s > 5
         turn.utterance.clock.note(np.zeros(24, np.float32), -10.0)  # played, and nothing since
@@ -134,9 +134,9 @@ def test_a_cancel_before_its_turn_ends_it_here() -> None:
 def test_after_a_death_only_who_has_a_slot_is_asked_again() -> None:
     def check(it: Stage) -> None:
         paused, running = it.turn(whole()), it.turn(whole())
-        hear(paused, AHEAD)
+        on_audio(paused, AHEAD)
         assert running.is_running
-        assert (paused.lose(), running.lose()) == (False, True)
+        assert (paused.on_worker_lost(), running.on_worker_lost()) == (False, True)
         assert not paused.is_at_worker
         it.sent.clear()
         it.sent.append(running.asking())

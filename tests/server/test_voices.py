@@ -14,14 +14,14 @@ import httpx
 import pytest
 
 from nightingale.errors import VoiceError
-from nightingale.server.faults import Fault
-from nightingale.server.front import Front
-from nightingale.server.gate import Gate
+from nightingale.server.api_errors import APIError
+from nightingale.server.context import ServerContext
 from nightingale.server.keys import ANYBODY, Key
-from nightingale.server.listing import storage
+from nightingale.server.middleware import AccessMiddleware
+from nightingale.server.models_and_voices import storage
 from nightingale.server.voices import OPENAI, Voices
 from nightingale.voice.folder import Folder, suggestion
-from tests.server.test_gate import ask, make_gate
+from tests.server.test_middleware import ask, make_gate
 
 ANNA, BERT, ADMIN = Key("anna", ""), Key("Bert & Co", ""), Key("root", "", admin=True)
 
@@ -136,7 +136,7 @@ def test_an_unknown_name_brings_few_names() -> None:
 
 
 def test_a_disk_that_cannot_be_written_is_507() -> None:
-    with pytest.raises(Fault) as full, storage():
+    with pytest.raises(APIError) as full, storage():
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert full.value.status == 507
     assert full.value.body["error"]["type"] == "server_error"
@@ -144,7 +144,7 @@ def test_a_disk_that_cannot_be_written_is_507() -> None:
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Gate:
+def gate(tmp_path: Path) -> AccessMiddleware:
     """With keys for three."""
     lines = [
         f'["{name}"]\nsha256 = "{hashlib.sha256(name.encode()).hexdigest()}"\n{more}'
@@ -155,15 +155,17 @@ def gate(tmp_path: Path) -> Gate:
     return make_gate(tmp_path, keys=file)
 
 
-def front_of(gate: Gate) -> Front:
-    return gate._front
+def front_of(gate: AccessMiddleware) -> ServerContext:
+    return gate._context
 
 
-def as_key(gate: Gate, name: str, method: str, path: str, **more: Any) -> httpx.Response:
+def as_key(
+    gate: AccessMiddleware, name: str, method: str, path: str, **more: Any
+) -> httpx.Response:
     return ask(gate, method, path, headers={"authorization": f"Bearer {name}"}, **more)
 
 
-def test_keys_are_told_apart_over_http(gate: Gate) -> None:
+def test_keys_are_told_apart_over_http(gate: AccessMiddleware) -> None:
     voices = front_of(gate).voices
     voices.put("mine", b"of anna", ANNA)
     voices.put("radio", b"shared", ANYBODY)
@@ -186,7 +188,7 @@ def test_keys_are_told_apart_over_http(gate: Gate) -> None:
     assert voices.names(ADMIN) == ["default"]
 
 
-def test_a_receipt_is_for_the_key_that_asked(gate: Gate) -> None:
+def test_a_receipt_is_for_the_key_that_asked(gate: AccessMiddleware) -> None:
     front_of(gate).recent.keep_receipt(ANNA.name, "abc", {"id": "abc", "seconds": 1})
     assert as_key(gate, "anna", "GET", "/v1/requests/abc").json()["seconds"] == 1
     for name in ("Bert & Co", "root"):
@@ -224,7 +226,7 @@ def test_uploads_that_cannot_be_cloned_start_no_process(
     assert front_of(gate).cloner.n_pending == 0
 
 
-def test_requests_that_are_refused_are_counted_by_status(gate: Gate) -> None:
+def test_requests_that_are_refused_are_counted_by_status(gate: AccessMiddleware) -> None:
     for _ in range(3):
         assert as_key(gate, "nobody", "GET", "/v1/audio/voices").status_code == 401
     assert as_key(gate, "anna", "GET", "/v1/requests/none").status_code == 404

@@ -26,7 +26,7 @@ PIECES = ["Sure, I ", "can do th", "at. It takes a ", "while."]
 
 
 @dataclass
-class Caller:
+class WyomingSession:
     """A client that keeps what it hears, by id."""
 
     socket: ClientConnection
@@ -55,9 +55,9 @@ class Caller:
 
 
 @contextmanager
-def calling(server: Server) -> Iterator[Caller]:
+def calling(server: Server) -> Iterator[WyomingSession]:
     with connect(f"ws{server.url[4:]}/v1/audio/speech/stream") as socket:
-        yield Caller(socket, server.options)
+        yield WyomingSession(socket, server.options)
 
 
 def pcm(solo: Solo, pieces: list[str], **options: Any) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient, WebSocketTestSession
 
-from tests.server.test_gate import make_gate
+from tests.server.test_middleware import make_gate
 
 DEEP = '{"type": "start", "x": ' + "[" * 200_000 + "]" * 200_000 + "}"
 TYPES = "start, text, flush, end, cancel, ping"

@@ -16,8 +16,8 @@ from wyoming.event import async_read_event
 
 from nightingale.server import wyoming
 from nightingale.server.connections import ConnectionLimits
-from nightingale.server.front import Front
-from tests.server.test_gate import make_gate
+from nightingale.server.context import ServerContext
+from tests.server.test_middleware import make_gate
 
 Open = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
@@ -26,18 +26,20 @@ def line(kind: str, **data: Any) -> bytes:
     return json.dumps({"type": kind, "data": data}).encode() + b"\n"
 
 
-def converse(folder: Path, talk: Callable[[Front, Open], Awaitable[None]], **config: Any) -> None:
+def converse(
+    folder: Path, talk: Callable[[ServerContext, Open], Awaitable[None]], **config: Any
+) -> None:
     """With a server that listens, but is too busy to speak: its dispatcher drains."""
 
     async def main() -> None:
-        front = make_gate(folder, **config)._front
-        front.dispatcher.drain()
+        context = make_gate(folder, **config)._context
+        context.dispatcher.drain()
         listener = socket.create_server(("127.0.0.1", 0))
         listener.setblocking(False)
         port = listener.getsockname()[1]
-        server = await wyoming.listen(front, listener)
+        server = await wyoming.listen(context, listener)
         try:
-            await talk(front, lambda: asyncio.open_connection("127.0.0.1", port))
+            await talk(context, lambda: asyncio.open_connection("127.0.0.1", port))
         finally:
             server.close()
             if others := asyncio.all_tasks() - {asyncio.current_task()}:
@@ -63,7 +65,7 @@ def test_text_in_pieces_that_stops_is_closed(
     monkeypatch.setattr(wyoming, "_TEXT_IDLE_S", 0.3)
     monkeypatch.setattr(wyoming, "_IDLE_S", 1.0)
 
-    async def talk(front: Front, connect: Open) -> None:
+    async def talk(context: ServerContext, connect: Open) -> None:
         reader, writer = await connect()
         writer.write(line("synthesize-start"))
         begun = time.monotonic()
@@ -77,8 +79,8 @@ def test_text_in_pieces_that_stops_is_closed(
         assert time.monotonic() - begun < 15
         for open_ in (writer, idle, partial):
             open_.close()
-        while len(front.connections):
-            front.connections.sweep()
+        while len(context.connections):
+            context.connections.sweep()
             await asyncio.sleep(0.05)
 
     converse(tmp_path, talk)
@@ -96,7 +98,7 @@ def test_tcp_keepalive_is_on() -> None:
 
 
 def test_a_connection_more_than_allowed_is_told_and_closed(tmp_path: Path) -> None:
-    async def talk(front: Front, connect: Open) -> None:
+    async def talk(context: ServerContext, connect: Open) -> None:
         kept = [await connect(), await connect()]
         for reader, writer in kept:
             writer.write(line("synthesize-start"))  # not idle
@@ -121,7 +123,7 @@ def test_a_connection_more_than_allowed_is_told_and_closed(tmp_path: Path) -> No
 def test_an_event_that_cannot_be_used_does_not_end_the_connection(
     tmp_path: Path, sent: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def talk(front: Front, connect: Open) -> None:
+    async def talk(context: ServerContext, connect: Open) -> None:
         reader, writer = await connect()
         writer.write(sent + line("ping"))
         while (event := await asyncio.wait_for(async_read_event(reader), 20)) is not None:
@@ -144,7 +146,7 @@ def test_an_event_that_cannot_be_used_does_not_end_the_connection(
 def test_what_is_not_wyoming_is_closed_without_a_word_in_the_log(
     tmp_path: Path, sent: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def talk(front: Front, connect: Open) -> None:
+    async def talk(context: ServerContext, connect: Open) -> None:
         reader, writer = await connect()
         writer.write(sent)
         with suppress(ConnectionResetError):
@@ -157,7 +159,7 @@ def test_what_is_not_wyoming_is_closed_without_a_word_in_the_log(
 
 @pytest.mark.slow
 def test_a_flood_of_events_is_read_slowly_and_the_loop_goes_on(tmp_path: Path) -> None:
-    async def talk(front: Front, connect: Open) -> None:
+    async def talk(context: ServerContext, connect: Open) -> None:
         reader, writer = await connect()
         writer.write(line("ping") * 20_000)
         longest, n_pongs, begun = 0.0, 0, time.monotonic()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from nightingale.server.keys import Keys
-    from nightingale.server.run import Plans
+    from nightingale.server.run import ServerConfig
 
 _OPEN = "Anybody who can reach {host} can use this server and clone voices (--no-auth)."
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
@@ -70,7 +70,7 @@ def _check_hosts(given: list[str]) -> list[str]:
 
 def serve(  # noqa: PLR0913, PLR0917
     context: typer.Context,
-    config: Path | None = typer.Option(  # noqa: ARG001
+    config: Path | None = typer.Option(
         None, is_eager=True, callback=read_config, help="TOML file with values for these options."
     ),
     host: str = typer.Option(
@@ -183,15 +183,15 @@ def serve(  # noqa: PLR0913, PLR0917
     _check_packages()
     from nightingale.server import log
     from nightingale.server.connections import ConnectionLimits
+    from nightingale.server.context import HttpConfig
     from nightingale.server.dispatch import Limits
-    from nightingale.server.front import Config
-    from nightingale.server.run import Plans, run
-    from nightingale.server.supervisor import Recipe
+    from nightingale.server.run import ServerConfig, run
+    from nightingale.server.supervisor import WorkerConfig
 
     console, port = stderr(), listeners.port_of(http)
     limits = Limits(max_requests, max_waiting, keep_alive_s, max_open, len(known_keys), max_factor)
-    plans = Plans(
-        config=Config(
+    server = ServerConfig(
+        http_config=HttpConfig(
             host,
             port,
             max_characters,
@@ -201,7 +201,7 @@ def serve(  # noqa: PLR0913, PLR0917
             max_prebuffer_s=max_prebuffer,
             connections=ConnectionLimits(max_connections, max_connections_per_address),
         ),
-        recipe=Recipe(
+        worker_config=WorkerConfig(
             home=settings.home,
             model=model,
             device=device,
@@ -219,9 +219,9 @@ def serve(  # noqa: PLR0913, PLR0917
         wyoming_off=wyoming_off,
         announce=lambda: _announce(console, listeners.url(host, port)),
     )
-    _greet(console, plans)
+    _greet(console, server)
     log.start(log_level, log_format)
-    asyncio.run(run(plans))
+    asyncio.run(run(server))
 
 
 def _check_auth(keys: Keys, no_auth: bool, *hosts: str) -> None:
@@ -248,9 +248,9 @@ def _check_packages() -> None:
         ) from error
 
 
-def _greet(console: Console, plans: Plans) -> None:
-    if not plans.config.is_local and not plans.keys:
-        console.print(_OPEN.format(host=plans.config.host), style="yellow")
+def _greet(console: Console, config: ServerConfig) -> None:
+    if not config.http_config.is_local and not config.keys:
+        console.print(_OPEN.format(host=config.http_config.host), style="yellow")
     if console.is_terminal:
         console.print("Loading the model ...")
 

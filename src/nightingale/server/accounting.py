@@ -16,11 +16,11 @@ from starlette.websockets import WebSocketDisconnect
 
 from nightingale.core import SAMPLES_PER_SECOND
 from nightingale.errors import BusyError, NightingaleError, RequestError, SpeechError
-from nightingale.server.faults import Fault
+from nightingale.server.api_errors import APIError
 from nightingale.server.keys import ANYBODY, Key
 
 if TYPE_CHECKING:
-    from nightingale.server.front import Front
+    from nightingale.server.context import ServerContext
     from nightingale.server.utterance import Utterance
 
 log = logging.getLogger("nightingale.speech")
@@ -39,16 +39,16 @@ class Account:
     format: str = "pcm"
 
     def close(
-        self, front: Front, utterance: Utterance, ending: str, code: str | None = None
+        self, context: ServerContext, utterance: Utterance, ending: str, code: str | None = None
     ) -> None:
         """Count it and write its line, with the code of the error that ended it; of one that was
         not even begun, only the count."""
         if ending == "rejected":
-            front.meters.requests.labels(ending).inc()
+            context.meters.requests.labels(ending).inc()
             return
-        n_characters = sum(map(len, utterance.ask.text))
-        front.meters.note(utterance, ending)
-        front.meters.characters.inc(n_characters)
+        n_characters = sum(map(len, utterance.job.text))
+        context.meters.note(utterance, ending)
+        context.meters.characters.inc(n_characters)
         outcome = utterance.outcome
         line = {
             "request": self.request,
@@ -67,7 +67,7 @@ class Account:
         log.info("spoken" if utterance.n_received else "not spoken", extra=line)
 
     @contextmanager
-    def open(self, front: Front, utterance: Utterance) -> Iterator[None]:
+    def open(self, context: ServerContext, utterance: Utterance) -> Iterator[None]:
         """Closed when the utterance is over, however it ends."""
         ending, code = "failed", None
         try:
@@ -77,11 +77,11 @@ class Account:
             # Starlette's WebSockets raise RuntimeError after the other side has closed.
             is_closed = self.protocol == "websocket" and isinstance(error, RuntimeError)
             ending = "gone" if is_closed else ending_of(error)
-            if isinstance(error, NightingaleError | Fault):
-                code = Fault.of(error).code
+            if isinstance(error, NightingaleError | APIError):
+                code = APIError.of(error).code
             raise
         finally:
-            self.close(front, utterance, ending, code)
+            self.close(context, utterance, ending, code)
 
 
 def ending_of(error: BaseException) -> str:
@@ -90,4 +90,4 @@ def ending_of(error: BaseException) -> str:
         return "gone"
     if isinstance(error, BusyError):
         return "rejected"
-    return "refused" if isinstance(error, RequestError | SpeechError | Fault) else "failed"
+    return "refused" if isinstance(error, RequestError | SpeechError | APIError) else "failed"

@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from nightingale import __version__
 from nightingale.errors import NightingaleError
-from nightingale.server import chatterbox, health, listing, page, speech, websocket
-from nightingale.server.faults import Fault
-from nightingale.server.front import Front
-from nightingale.server.gate import Gate
+from nightingale.server import chatterbox, health, models_and_voices, page, speech, websocket
+from nightingale.server.api_errors import APIError
+from nightingale.server.context import ServerContext
+from nightingale.server.middleware import AccessMiddleware
 
 _CODES = {
     404: "not_found",
@@ -24,7 +24,7 @@ _CODES = {
 }
 
 
-def make_app(front: Front) -> Gate:
+def make_app(context: ServerContext) -> AccessMiddleware:
     """One server's; its worker is somebody else's affair."""
     app = FastAPI(
         title="Nightingale",
@@ -33,20 +33,20 @@ def make_app(front: Front) -> Gate:
         docs_url=None,  # they fetch scripts from elsewhere
         redoc_url=None,
     )
-    for kind in (Fault, NightingaleError):
+    for kind in (APIError, NightingaleError):
         app.add_exception_handler(kind, _told)
     app.add_exception_handler(RequestValidationError, _misread)
     app.add_exception_handler(HTTPException, _missed)
-    for room in (speech, listing, chatterbox, health, websocket, page):
-        app.include_router(room.routes(front))
-    return Gate(app, front)
+    for room in (speech, models_and_voices, chatterbox, health, websocket, page):
+        app.include_router(room.routes(context))
+    return AccessMiddleware(app, context)
 
 
 async def _told(request: Request, error: Exception) -> Response:
-    return _answer(request, Fault.of(error))
+    return _answer(request, APIError.of(error))
 
 
-def _answer(request: Request, fault: Fault) -> Response:
+def _answer(request: Request, fault: APIError) -> Response:
     request.state.code = fault.code  # for the log
     return fault.response
 
@@ -59,15 +59,15 @@ async def _misread(request: Request, error: Exception) -> Response:
         first["loc"] == ("body",) and first["type"] != "missing"
     ):
         message = "the body is not a JSON object; send one, with content-type: application/json"
-        return _answer(request, Fault(400, "invalid_json", message, param="body"))
+        return _answer(request, APIError(400, "invalid_json", message, param="body"))
     where = ".".join(str(part) for part in first["loc"][1:]) or "body"
     message = f"{where}: {first['msg']}"
-    return _answer(request, Fault(400, "invalid_request", message, param=where))
+    return _answer(request, APIError(400, "invalid_request", message, param=where))
 
 
 async def _missed(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = _CODES.get(error.status_code, "invalid_request")
-    response = _answer(request, Fault(error.status_code, code, str(error.detail)))
+    response = _answer(request, APIError(error.status_code, code, str(error.detail)))
     response.headers.update(error.headers or {})
     return response

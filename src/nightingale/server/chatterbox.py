@@ -7,22 +7,24 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from nightingale.server.front import Front, Order, check_format, check_speed
+from nightingale.server.context import ServerContext, SpeechRequest, check_format, check_speed
 from nightingale.server.keys import Key
-from nightingale.server.listing import add_voice, admitted
-from nightingale.server.reply import Reply
+from nightingale.server.models_and_voices import add_voice, admitted
+from nightingale.server.response import StreamingSpeechResponse
 from nightingale.server.schemas import ChatterboxBody
 from nightingale.server.uploads import Upload, VoiceForm
 from nightingale.server.voices import DEFAULT
 
 
-def routes(front: Front) -> APIRouter:
+def routes(context: ServerContext) -> APIRouter:
     router = APIRouter(tags=["Chatterbox"])
 
-    def reply(body: ChatterboxBody, request: Request, *, is_streamed: bool) -> Reply:
+    def reply(
+        body: ChatterboxBody, request: Request, *, is_streamed: bool
+    ) -> StreamingSpeechResponse:
         format_, rate_hz = check_format(body.output_format, None)
-        order = Order(
-            ask=front.ask(body.text, body.voice_name, body, request.state.key),
+        wanted = SpeechRequest(
+            job=context.worker_request(body.text, body.voice_name, body, request.state.key),
             format=format_,
             rate_hz=rate_hz,
             is_streamed=is_streamed,
@@ -31,15 +33,17 @@ def routes(front: Front) -> APIRouter:
             key=request.state.key,
             voice_name=body.voice_name,
         )
-        return Reply(front, order)
+        return StreamingSpeechResponse(context, wanted)
 
     @router.post("/tts", response_class=Response)
-    async def tts(body: ChatterboxBody, request: Request) -> Reply:
+    async def tts(body: ChatterboxBody, request: Request) -> StreamingSpeechResponse:
         """Generate speech: one body with its length, or a stream if `stream` is true."""
         return reply(body, request, is_streamed=body.stream)
 
     @router.get("/tts-stream", response_class=Response)
-    async def tts_stream(body: Annotated[ChatterboxBody, Query()], request: Request) -> Reply:
+    async def tts_stream(
+        body: Annotated[ChatterboxBody, Query()], request: Request
+    ) -> StreamingSpeechResponse:
         """Generate speech by GET, for an HTML audio element; always streamed."""
         return reply(body, request, is_streamed=True)
 
@@ -51,24 +55,24 @@ def routes(front: Front) -> APIRouter:
     @router.get("/get_reference_files")
     async def references(request: Request) -> list[str]:
         """List the cloned voices that this API key may use."""
-        return front.voices.cloned(request.state.key)
+        return context.voices.cloned(request.state.key)
 
     @router.post("/upload_reference")
     async def upload(request: Request) -> dict[str, Any]:
         """Clones a voice from each recording, named after its file."""
         key: Key = request.state.key
-        with admitted(front, key):
+        with admitted(context, key):
             for file, recording in (await Upload.read(request)).files("files"):
                 name = file.rpartition(".")[0].lower().replace(" ", "-")
-                await add_voice(front, request, VoiceForm(voice_name=name[:64]), recording)
-        names = front.voices.cloned(key)
+                await add_voice(context, request, VoiceForm(voice_name=name[:64]), recording)
+        names = context.voices.cloned(key)
         return {"message": "ok", "uploaded_files": names, "all_reference_files": names}
 
     @router.get("/api/model-info")
     async def model_info() -> dict[str, Any]:
         """Describe the loaded model."""
-        hello = front.dispatcher.hello
-        is_up = front.dispatcher.supervisor.pid is not None
+        hello = context.dispatcher.hello
+        is_up = context.dispatcher.supervisor.pid is not None
         loaded = {"loaded": is_up, "type": hello.get("model"), "class_name": hello.get("family")}
         return {**loaded, "sample_rate": 24_000, "languages": hello.get("languages")}
 

@@ -2,7 +2,7 @@
 
 It decodes recordings of strangers and runs the voice encoders on them, one at a time, with one
 thread, at low priority, and within limits of CPU time and memory; the process that speaks does
-none of this. Standard input is a socket to the front (frames of `wire`): when it closes, this
+none of this. Standard input is a socket to the front (`worker_protocol`): when it closes, this
 process exits at once, whatever it is doing. A voice has the same bytes as one that
 `nightingale voice add` makes from the same recording: same model, plan `reference`.
 """
@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nightingale.errors import NightingaleError
-from nightingale.server import wire
-from nightingale.server.wire import Message
+from nightingale.server import worker_protocol
+from nightingale.server.worker_protocol import Message
 
 if TYPE_CHECKING:
     from nightingale.pipeline import Nightingale
@@ -124,19 +124,19 @@ def serve(front: socket.socket, given: argparse.Namespace) -> None:
     try:
         studio = load(given)
     except NightingaleError as error:
-        front.sendall(wire.pack(failure(error)))
+        front.sendall(worker_protocol.pack(failure(error)))
         return
     model = studio.model.components.model
     hello = {"kind": "hello", "model": model.name, "cpu_s": studio.cpu_s, "pid": os.getpid()}
-    front.sendall(wire.pack(hello))
+    front.sendall(worker_protocol.pack(hello))
     while True:
-        front.sendall(wire.pack(*studio.clone(*requests.get())))
+        front.sendall(worker_protocol.pack(*studio.clone(*requests.get())))
 
 
 def _receive(front: socket.socket, requests: Any) -> None:
     """In a thread of its own, so that a front that has gone ends this process in mid-work."""
     with suppress(NightingaleError, OSError), front.makefile("rb") as stream:
-        while (frame := wire.read(stream)) is not None:
+        while (frame := worker_protocol.read(stream)) is not None:
             requests.put(frame)
     os._exit(0)
 

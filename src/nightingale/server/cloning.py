@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 
 from nightingale import errors
 from nightingale.errors import BusyError, NightingaleError, WorkerError
-from nightingale.server import wire
-from nightingale.server.faults import Fault
+from nightingale.server import worker_protocol
+from nightingale.server.api_errors import APIError
 from nightingale.server.keys import ANYBODY, Key
-from nightingale.server.supervisor import Recipe
-from nightingale.server.wire import Message
+from nightingale.server.supervisor import WorkerConfig
+from nightingale.server.worker_protocol import Message
 
 log = logging.getLogger("nightingale.cloning")
 
@@ -69,8 +69,8 @@ class _Process:
 class Cloner:
     """All cloning of one front."""
 
-    def __init__(self, recipe: Recipe, limits: CloneLimits | None = None) -> None:
-        self._recipe, self.limits = recipe, limits or CloneLimits()
+    def __init__(self, config: WorkerConfig, limits: CloneLimits | None = None) -> None:
+        self._config, self.limits = config, limits or CloneLimits()
         self._pending: Counter[str] = Counter()
         self._turn = asyncio.Lock()  # first come, first served
         self._process: _Process | None = None
@@ -163,11 +163,11 @@ class Cloner:
         return self._process
 
     def _command(self, model: str | None) -> list[str]:
-        recipe, limits = self._recipe, self.limits
+        config, limits = self._config, self.limits
         flags = {
-            "--home": recipe.home,
-            "--model": recipe.model or model,  # never "the best": the one that the worker took
-            "--device": recipe.device,
+            "--home": config.home,
+            "--model": config.model or model,  # never "the best": the one that the worker took
+            "--device": config.device,
             "--max-cpu": limits.cpu_s,
             "--max-memory": limits.memory_bytes,
         }
@@ -177,7 +177,7 @@ class Cloner:
     async def _ask(self, process: _Process, request: Message, recording: bytes) -> Cloned:
         try:
             async with asyncio.timeout(process.max_s):
-                process.writer.write(wire.pack(request, recording))
+                process.writer.write(worker_protocol.pack(request, recording))
                 with suppress(OSError):  # it died: the end of its answers says so
                     await process.writer.drain()
                 answer, voice_file = await _next(process.reader)
@@ -197,12 +197,12 @@ class Cloner:
             return _too_expensive(f"{self.limits.cpu_s:.0f} s of CPU time")
         if code == -signal.SIGKILL:  # by the operator or for want of memory: not its own doing
             return WorkerError("the cloning process was killed")
-        return Fault(
+        return APIError(
             422, "recording_unusable",
             "this recording made its decoder crash; export it again as 16-bit WAV",
         )  # fmt: skip
 
-    def _judge_memory(self) -> Fault:
+    def _judge_memory(self) -> APIError:
         return _too_expensive(f"{self.limits.memory_bytes >> 20} MB of memory")
 
     def _keep(self) -> None:
@@ -234,14 +234,14 @@ class Cloner:
 
 
 async def _next(reader: asyncio.StreamReader) -> tuple[Message, bytes]:
-    frame = await wire.receive(reader)
+    frame = await worker_protocol.receive(reader)
     if frame is None:
         raise WorkerError("the cloning process ended")
     return frame
 
 
-def _too_expensive(limit: str) -> Fault:
-    return Fault(
+def _too_expensive(limit: str) -> APIError:
+    return APIError(
         422,
         "recording_too_expensive",
         f"processing this recording takes more than {limit}; send 10 s of it as 16-bit WAV",

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nightingale.server.faults import Fault
+from nightingale.server.api_errors import APIError
 from nightingale.server.listeners import is_loopback
 
 log = logging.getLogger("nightingale.gate")  # whose lines are limited to a few a second
@@ -70,7 +70,7 @@ class Connections:
 
     def add(
         self, transport: asyncio.WriteTransport, is_idle: Callable[[], bool] = lambda: False
-    ) -> Fault | None:
+    ) -> APIError | None:
         """Count it; or say why there may not be another one."""
         address = client_address(transport)
         if self._fault(address) is not None:
@@ -120,7 +120,7 @@ class Connections:
         log.info("connection aborted", extra={"code": code, "bytes": n_unsent})
         return n_unsent
 
-    def _fault(self, address: str) -> Fault | None:
+    def _fault(self, address: str) -> APIError | None:
         if len(self._open) >= self.limits.max_connections:
             return _too_many(503, f"this server has {len(self._open)} connections, which is all")
         most = self.limits.max_per_address
@@ -163,5 +163,5 @@ def network_of(host: str) -> str:
     return str(address)
 
 
-def _too_many(status: int, message: str) -> Fault:
-    return Fault(status, "too_many_connections", f"{message}; close some", retry_after_s=1.0)
+def _too_many(status: int, message: str) -> APIError:
+    return APIError(status, "too_many_connections", f"{message}; close some", retry_after_s=1.0)

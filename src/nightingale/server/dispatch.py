@@ -25,8 +25,8 @@ from nightingale.server.admission import Admission, AdmissionLimits
 from nightingale.server.link import WorkerLink
 from nightingale.server.supervisor import Supervisor
 from nightingale.server.turn import Turn
-from nightingale.server.utterance import Ask, Blame, Outcome, Samples, Utterance
-from nightingale.server.wire import Message
+from nightingale.server.utterance import Blame, Outcome, Samples, Utterance, WorkerRequest
+from nightingale.server.worker_protocol import Message
 
 log = logging.getLogger("nightingale.dispatch")
 
@@ -154,22 +154,22 @@ class Dispatcher:
         """Of late, with as many streams as are being made now; None: nothing was measured yet."""
         return self._factor.at(max(1, self.n_producing))
 
-    def utter(self, ask: Ask) -> Utterance:
+    def utter(self, job: WorkerRequest) -> Utterance:
         """One that is not spoken yet, but can be written to."""
-        turn = Turn(next(self._numbers), ask, self._send)
+        turn = Turn(next(self._numbers), job, self._send)
         self._turns[turn.utterance.number] = turn
         return turn.utterance
 
     @asynccontextmanager
     async def speak(
-        self, asked: Ask | Utterance, owner: str = "", *, is_reserved: bool = False
+        self, asked: WorkerRequest | Utterance, owner: str = "", *, is_reserved: bool = False
     ) -> AsyncIterator[Utterance]:
         """An utterance, which is computed when it is its turn; if too many wait already, it fails.
 
         `owner` shares the server with others fairly: an API key or an address. Reserved: computed
         at once, outside all limits.
         """
-        utterance = self.utter(asked) if isinstance(asked, Ask) else asked
+        utterance = self.utter(asked) if isinstance(asked, WorkerRequest) else asked
         number, turn = utterance.number, self._turns[utterance.number]
         turn.reserve(self.admission, owner, self._hand_over, is_reserved=is_reserved)
         self._open[number] = utterance
@@ -183,9 +183,9 @@ class Dispatcher:
             self._used_at = time.monotonic()
 
     @asynccontextmanager
-    async def speak_at_once(self, ask: Ask) -> AsyncIterator[Utterance]:
+    async def speak_at_once(self, job: WorkerRequest) -> AsyncIterator[Utterance]:
         """An utterance outside of admission and its limits: for the health check alone."""
-        async with self.speak(ask, is_reserved=True) as utterance:
+        async with self.speak(job, is_reserved=True) as utterance:
             yield utterance
 
     def forget(self, voice: str | None) -> None:
@@ -234,7 +234,7 @@ class Dispatcher:
         self.failed_at = time.monotonic()
         blamed = self._open.get(blame.step.request) if blame else None
         is_needed = [
-            self._turns[number].lose(blame if utterance is blamed else None)
+            self._turns[number].on_worker_lost(blame if utterance is blamed else None)
             for number, utterance in list(self._open.items())
         ]
         return any(is_needed)
@@ -260,11 +260,11 @@ class Dispatcher:
             self._take_audio(utterance, np.frombuffer(payload, "<f4"), message)
         elif kind == "words":
             words = [Word(*word) for word in message["words"]]
-            utterance.hear_words(message["first"], words)
+            utterance.on_words(message["first"], words)
         elif kind == "checkpoint":
             utterance.keep_checkpoint(message)
         elif kind == "need_voice":
-            self._send({"kind": "voice", "id": utterance.number}, utterance.ask.voice_file)
+            self._send({"kind": "voice", "id": utterance.number}, utterance.job.voice_file)
             self._send(self._turns[utterance.number].asking())
         elif kind == "idle":
             self._turns[utterance.number].note_idle(message["n_characters"])
@@ -289,7 +289,7 @@ class Dispatcher:
                 self.real_time_factor, window_seconds(plan.window_sizes)
             )
             utterance.is_single = bool(self.hello.get("knows_sentences"))
-        measured = utterance.hear(samples, message.get("idle_s", 0.0))
+        measured = utterance.on_audio(samples, message.get("idle_s", 0.0))
         busy_s = message.get("busy_s", self._worker_busy_s)
         self._note_speed(measured, len(samples) / SAMPLES_PER_SECOND, busy_s)
         self._turns[utterance.number].check()

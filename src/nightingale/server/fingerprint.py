@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nightingale import __version__
-from nightingale.server.wire import PROTOCOL
+from nightingale.server.worker_protocol import PROTOCOL
 from nightingale.weights.manifest import digest_of
 
 if TYPE_CHECKING:

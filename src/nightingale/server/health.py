@@ -19,10 +19,10 @@ from starlette.responses import JSONResponse, Response
 
 from nightingale.errors import BusyError, NightingaleError
 from nightingale.server.breaker import BreakerState
+from nightingale.server.context import ServerContext
 from nightingale.server.dispatch import Dispatcher
-from nightingale.server.front import Front
 from nightingale.server.supervisor import WorkerState
-from nightingale.server.utterance import Ask
+from nightingale.server.utterance import WorkerRequest
 
 _FRESH_S = 60.0  # audio that is not older says that there will be more
 _CANARY = "Hello."
@@ -81,7 +81,9 @@ class Canary:
         dispatcher, begun = self._dispatcher, time.monotonic()
         try:
             async with asyncio.timeout(_CANARY_S):
-                async with dispatcher.speak_at_once(Ask({"max_tokens": 12}, [_CANARY])) as spoken:
+                async with dispatcher.speak_at_once(
+                    WorkerRequest({"max_tokens": 12}, [_CANARY])
+                ) as spoken:
                     async for event in spoken:
                         if isinstance(event, np.ndarray):
                             return ""
@@ -94,9 +96,9 @@ class Canary:
         return "canary_silent"
 
 
-def _answer(request: Request, front: Front, verdict: Verdict) -> Response:
+def _answer(request: Request, context: ServerContext, verdict: Verdict) -> Response:
     body: dict[str, Any] = {"status": "error" if verdict.reason else "ok"}
-    body |= {"model": front.dispatcher.hello.get("model"), "worker": verdict.worker}
+    body |= {"model": context.dispatcher.hello.get("model"), "worker": verdict.worker}
     if not verdict.reason:
         return JSONResponse(body)
     request.state.code = verdict.reason  # for the log
@@ -104,21 +106,21 @@ def _answer(request: Request, front: Front, verdict: Verdict) -> Response:
     return JSONResponse({**body, "reason": verdict.reason}, 503, after)
 
 
-def routes(front: Front) -> APIRouter:
+def routes(context: ServerContext) -> APIRouter:
     router = APIRouter(tags=["operations"])
-    canary = Canary(front.dispatcher)
+    canary = Canary(context.dispatcher)
 
     @router.get("/health", responses={503: {"description": "The model does not respond."}})
     @router.get("/healthz", include_in_schema=False)
     @router.get("/v1/health", include_in_schema=False)
     async def health(request: Request) -> Response:
         """Deep check: generates a short test utterance if there was no speech for a minute."""
-        return _answer(request, front, await canary.check())
+        return _answer(request, context, await canary.check())
 
     @router.get("/health/ready", responses={503: {"description": "Requests would not be served."}})
     async def ready(request: Request) -> Response:
         """Readiness: a worker is there or can be started, and the server is not draining."""
-        return _answer(request, front, readiness(front.dispatcher))
+        return _answer(request, context, readiness(context.dispatcher))
 
     @router.get("/health/live")
     async def live() -> dict[str, str]:
@@ -128,6 +130,6 @@ def routes(front: Front) -> APIRouter:
     @router.get("/metrics", response_class=Response)
     async def metrics() -> Response:
         """Prometheus metrics."""
-        return Response(generate_latest(front.meters.registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(generate_latest(context.meters.registry), media_type=CONTENT_TYPE_LATEST)
 
     return router

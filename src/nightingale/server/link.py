@@ -14,12 +14,12 @@ from contextlib import suppress
 from typing import Protocol
 
 from nightingale.errors import NightingaleError, UnavailableError, WorkerError
-from nightingale.server import heartbeat, step_record, wire
+from nightingale.server import heartbeat, step_record, worker_protocol
 from nightingale.server.heartbeat import Heartbeat
 from nightingale.server.process import WorkerProcess
 from nightingale.server.supervisor import Supervisor
 from nightingale.server.utterance import Blame
-from nightingale.server.wire import Message
+from nightingale.server.worker_protocol import Message
 
 log = logging.getLogger("nightingale.link")
 
@@ -71,7 +71,7 @@ class WorkerLink:
     def send(self, message: Message, payload: bytes = b"") -> None:
         """To the worker, if there is one; if not, the next one is given everything anew."""
         if self._writer is not None and not self._writer.is_closing():
-            self._writer.write(wire.pack(message, payload))
+            self._writer.write(worker_protocol.pack(message, payload))
 
     def reopen(self) -> None:
         """In the background; the receiver hears of the result."""
@@ -87,7 +87,7 @@ class WorkerLink:
             self._worker = self._supervisor.worker
             try:
                 async with asyncio.timeout(_HELLO_S):
-                    reader, writer = await wire.connect(address)
+                    reader, writer = await worker_protocol.connect(address)
                     hello = await self._receive_hello(reader, writer)
             except Exception as error:
                 reason = str(error) or type(error).__name__
@@ -112,14 +112,15 @@ class WorkerLink:
     @staticmethod
     async def _receive_hello(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Message:
         try:
-            frame = await wire.receive(reader)
+            frame = await worker_protocol.receive(reader)
             if frame is None or frame[0]["kind"] != "hello":
                 raise WorkerError("the worker did not say hello")
             protocol = frame[0].get("fingerprint", {}).get("protocol")
-            if protocol != wire.PROTOCOL:
+            if protocol != worker_protocol.PROTOCOL:
                 raise WorkerError(
-                    f"the worker has protocol {protocol}, this server {wire.PROTOCOL}: the package "
-                    "was upgraded while it ran; restart the server"
+                    f"the worker has protocol {protocol}, this server "
+                    f"{worker_protocol.PROTOCOL}: the package was upgraded while it ran; "
+                    "restart the server"
                 )
         except BaseException:
             writer.close()
@@ -181,7 +182,7 @@ class WorkerLink:
     async def _read_all(self, reader: asyncio.StreamReader, beat: Heartbeat) -> Blame | None:
         """Until the worker is gone; which step is to blame for that, if any."""
         try:
-            while (frame := await wire.receive(reader)) is not None:
+            while (frame := await worker_protocol.receive(reader)) is not None:
                 beat.note_message()
                 if frame[0]["kind"] == "pong":
                     self._on_pong(frame[0])

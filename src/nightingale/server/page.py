@@ -7,8 +7,8 @@ from pathlib import Path
 from fastapi import APIRouter
 from starlette.responses import FileResponse, Response
 
-from nightingale.server.faults import Fault
-from nightingale.server.front import Front
+from nightingale.server.api_errors import APIError
+from nightingale.server.context import ServerContext
 
 _FOLDER = Path(__file__).parent / "page"
 _KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
@@ -21,7 +21,7 @@ _HEADERS = {
 }
 
 
-def routes(_front: Front) -> APIRouter:
+def routes(_context: ServerContext) -> APIRouter:
     router = APIRouter(include_in_schema=False)
 
     @router.get("/")
@@ -35,7 +35,7 @@ def routes(_front: Front) -> APIRouter:
     @router.get("/page/{name}")
     async def part(name: str) -> Response:
         if name not in _FILES:
-            raise Fault(404, "not_found", "there is no such file")
+            raise APIError(404, "not_found", "there is no such file")
         return _file(name)
 
     return router

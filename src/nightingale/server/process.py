@@ -92,7 +92,7 @@ class WorkerProcess:
         await self._process.wait()
 
     async def terminate(self) -> None:
-        """Ask it to finish; kill it if it does not."""
+        """WorkerRequest it to finish; kill it if it does not."""
         self._signal(signal.SIGTERM)
         try:
             await asyncio.wait_for(self.wait(), _TERMINATE_S)

@@ -13,14 +13,14 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from nightingale.server.faults import Fault
+from nightingale.server.api_errors import APIError
 
 if TYPE_CHECKING:
-    from nightingale.server.front import Order
+    from nightingale.server.context import SpeechRequest
     from nightingale.server.voices import Voices
 
 _MAX_RECEIPTS = 1000
-_MAX_ORDERS = 1000
+_MAX_REQUESTS = 1000
 _MAX_CHARACTERS = 4_000_000  # of all texts that are kept
 _KEEP_S = 15 * 60.0
 
@@ -31,7 +31,7 @@ Name = tuple[str, str]  # of the key, and the request's id: clients may choose e
 class Repeatable:
     """What was asked, without the voice's data, and which weights answered."""
 
-    order: Order
+    request: SpeechRequest
     fingerprint: Any
 
 
@@ -40,12 +40,12 @@ class RecentRequests:
 
     def __init__(self) -> None:
         self._receipts: OrderedDict[Name, dict[str, Any]] = OrderedDict()
-        self._orders: OrderedDict[Name, Repeatable] = OrderedDict()
+        self._requests: OrderedDict[Name, Repeatable] = OrderedDict()
         self._timers: dict[Name, asyncio.TimerHandle] = {}
         self._n_characters = 0
 
     def __len__(self) -> int:
-        return len(self._orders)
+        return len(self._requests)
 
     def keep_receipt(self, key_name: str, request_id: str, receipt: dict[str, Any]) -> None:
         """So that who got a body without an end mark can find out whether it was whole."""
@@ -56,50 +56,52 @@ class RecentRequests:
     def receipt(self, key_name: str, request_id: str) -> dict[str, Any] | None:
         return self._receipts.get((key_name, request_id))
 
-    def keep(self, order: Order, fingerprint: Any) -> None:
+    def keep(self, request: SpeechRequest, fingerprint: Any) -> None:
         """From now on it can be repeated."""
-        name = _name(order)
+        name = _name(request)
         self._drop(name)
-        bare = replace(order, ask=replace(order.ask, voice_file=b""))
-        self._orders[name] = Repeatable(bare, fingerprint)
-        self._n_characters += order.n_characters
+        bare = replace(request, job=replace(request.job, voice_file=b""))
+        self._requests[name] = Repeatable(bare, fingerprint)
+        self._n_characters += request.n_characters
         loop = asyncio.get_running_loop()
         self._timers[name] = loop.call_later(_KEEP_S, self._drop, name)
-        while len(self._orders) > _MAX_ORDERS or self._n_characters > _MAX_CHARACTERS:
-            self._drop(next(iter(self._orders)))
+        while len(self._requests) > _MAX_REQUESTS or self._n_characters > _MAX_CHARACTERS:
+            self._drop(next(iter(self._requests)))
 
-    def repeat(self, key_name: str, request_id: str, voices: Voices, fingerprint: Any) -> Order:
+    def repeat(
+        self, key_name: str, request_id: str, voices: Voices, fingerprint: Any
+    ) -> SpeechRequest:
         """The same request once more; a fault if it would not give the same bytes."""
-        kept = self._orders.get((key_name, request_id))
+        kept = self._requests.get((key_name, request_id))
         if kept is None:
             minutes = round(_KEEP_S / 60)
-            raise Fault(
+            raise APIError(
                 404,
                 "not_found",
                 f"there is no request with this id of the last {minutes} minutes; ask for the "
                 "whole text again",
             )
         if kept.fingerprint != fingerprint:
-            raise Fault(
+            raise APIError(
                 410,
                 "model_changed",
                 "another model, version or kind of processor would give other bytes; ask for the "
                 "whole text again",
             )
-        ask, data = kept.order.ask, b""
-        if ask.voice is not None:
-            found = voices.find(kept.order.voice_name, kept.order.key)
-            if found.digest != ask.voice:
-                raise Fault(410, "voice_changed", "the voice has changed since; ask again")
+        job, data = kept.request.job, b""
+        if job.voice is not None:
+            found = voices.find(kept.request.voice_name, kept.request.key)
+            if found.digest != job.voice:
+                raise APIError(410, "voice_changed", "the voice has changed since; ask again")
             data = found.data
-        return replace(kept.order, ask=replace(ask, voice_file=data))
+        return replace(kept.request, job=replace(job, voice_file=data))
 
     def _drop(self, name: Name) -> None:
-        kept = self._orders.pop(name, None)
+        kept = self._requests.pop(name, None)
         if kept is not None:
-            self._n_characters -= kept.order.n_characters
+            self._n_characters -= kept.request.n_characters
             self._timers.pop(name).cancel()
 
 
-def _name(order: Order) -> Name:
-    return order.key.name, order.request_id
+def _name(request: SpeechRequest) -> Name:
+    return request.key.name, request.request_id

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from nightingale.errors import NightingaleError
 from nightingale.server.step_record import Step
-from nightingale.server.wire import Message
+from nightingale.server.worker_protocol import Message
 
 if TYPE_CHECKING:
     from nightingale.core import AudioChunk, Word
@@ -91,7 +91,7 @@ class RequestOutput:
         self._idle_since = None if is_ready else self._idle_since or now
         return is_ready
 
-    def hear(self, chunk: AudioChunk) -> None:
+    def on_audio(self, chunk: AudioChunk) -> None:
         samples = chunk.samples.astype("<f4", copy=False).tobytes()
         idle_s, self._idle_s = self._idle_s, 0.0
         busy_s = self._sender.worker.scheduler.busy_s

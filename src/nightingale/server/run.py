@@ -17,14 +17,14 @@ import uvicorn
 from nightingale.errors import NightingaleError
 from nightingale.server import wyoming
 from nightingale.server.app import make_app
+from nightingale.server.context import HttpConfig, ServerContext
 from nightingale.server.dispatch import Dispatcher, Limits
 from nightingale.server.drain import drain
-from nightingale.server.front import Config, Front
+from nightingale.server.http_protocol import WebSocketProtocol, http_protocol
 from nightingale.server.keys import Keys
-from nightingale.server.meters import Meters
-from nightingale.server.protocol import WebSocketProtocol, http_protocol
+from nightingale.server.metrics import Metrics
 from nightingale.server.scratch import private_folder
-from nightingale.server.supervisor import Recipe, Supervisor
+from nightingale.server.supervisor import Supervisor, WorkerConfig
 from nightingale.server.voices import Voices
 
 log = logging.getLogger("nightingale.run")
@@ -34,11 +34,11 @@ _CLOSE_S = 0.2  # for connections to close, at the limit of the drain
 
 
 @dataclass(frozen=True, slots=True)
-class Plans:
+class ServerConfig:
     """All that was decided before it started, and the sockets that listen already."""
 
-    config: Config
-    recipe: Recipe
+    http_config: HttpConfig
+    worker_config: WorkerConfig
     limits: Limits
     keys: Keys
     drain_s: float = 30.0
@@ -48,22 +48,24 @@ class Plans:
     announce: Callable[[], None] = lambda: None  # called when requests are answered
 
 
-async def run(plans: Plans) -> None:
+async def run(config: ServerConfig) -> None:
     """Until SIGTERM or SIGINT: then nobody new is let in, and who speaks may finish."""
     with private_folder() as folder:
-        if not plans.wyoming:
-            log.info("Wyoming is off", extra={"reason": plans.wyoming_off})
-        dispatcher = Dispatcher(Supervisor(plans.recipe, folder), plans.limits)
+        if not config.wyoming:
+            log.info("Wyoming is off", extra={"reason": config.wyoming_off})
+        dispatcher = Dispatcher(Supervisor(config.worker_config, folder), config.limits)
         try:
             if not await _start(dispatcher):
                 return
-            voices = Voices(plans.recipe.home / "voices")
-            front = Front(plans.config, dispatcher, voices, plans.keys, Meters(dispatcher))
-            listening = [await wyoming.listen(front, listener) for listener in plans.wyoming]
-            server = _Server(_uvicorn(front, plans), front, plans, listening)
+            voices = Voices(config.worker_config.home / "voices")
+            context = ServerContext(
+                config.http_config, dispatcher, voices, config.keys, Metrics(dispatcher)
+            )
+            listening = [await wyoming.listen(context, listener) for listener in config.wyoming]
+            server = _Server(_uvicorn(context, config), context, config, listening)
             gc.freeze()  # what is here stays: looking through it is 40 ms in which all wait
-            await server.serve(sockets=plans.http)
-            await front.cloner.stop()
+            await server.serve(sockets=config.http)
+            await context.cloner.stop()
         finally:
             await dispatcher.stop(drain_s=0.0)
 
@@ -97,26 +99,26 @@ class _Server(uvicorn.Server):
 
     def __init__(
         self,
-        config: uvicorn.Config,
-        front: Front,
-        plans: Plans,
+        uvicorn_config: uvicorn.Config,
+        context: ServerContext,
+        config: ServerConfig,
         listening: Sequence[asyncio.Server],
     ) -> None:
-        super().__init__(config)
-        self._front, self._plans, self._listening = front, plans, listening
+        super().__init__(uvicorn_config)
+        self._context, self._config, self._listening = context, config, listening
         self._draining: asyncio.Task[None] | None = None
         self._n_signals = 0
         self._loop = asyncio.get_running_loop()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        if self._front.dispatcher.is_draining:  # a signal between loading and here
+        if self._context.dispatcher.is_draining:  # a signal between loading and here
             self.should_exit = True
         else:
-            self._plans.announce()
+            self._config.announce()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        self._front.dispatcher.drain()
+        self._context.dispatcher.drain()
         self._n_signals += 1
         if self._n_signals > 1 or not self.started:
             self.should_exit = self.force_exit = True
@@ -130,29 +132,29 @@ class _Server(uvicorn.Server):
 
     async def _drain(self) -> None:
         """Readiness is false already, and new requests are refused while this goes on."""
-        until = time.monotonic() + self._plans.drain_s
+        until = time.monotonic() + self._config.drain_s
         try:
-            await drain(self._front, self._plans.drain_s)
+            await drain(self._context, self._config.drain_s)
         finally:
             left_s = max(_CLOSE_S, until - time.monotonic())  # for other requests: uploads, lists
             self.config.timeout_graceful_shutdown = left_s  # type: ignore[assignment]
             self.should_exit = True
 
 
-def _uvicorn(front: Front, plans: Plans) -> uvicorn.Config:
+def _uvicorn(context: ServerContext, config: ServerConfig) -> uvicorn.Config:
     return uvicorn.Config(
-        make_app(front),
-        host=plans.config.host,
-        port=plans.config.port,
+        make_app(context),
+        host=config.http_config.host,
+        port=config.http_config.port,
         log_config=None,
         access_log=False,
         server_header=False,
         lifespan="off",
-        http=http_protocol(front.connections),
+        http=http_protocol(context.connections),
         ws=WebSocketProtocol,
-        timeout_keep_alive=plans.config.connections.keep_alive_s,
-        timeout_graceful_shutdown=int(plans.drain_s),
-        ws_max_size=plans.config.max_json,
+        timeout_keep_alive=config.http_config.connections.keep_alive_s,
+        timeout_graceful_shutdown=int(config.drain_s),
+        ws_max_size=config.http_config.max_json,
         ws_per_message_deflate=False,
         ws_ping_interval=_PING_S,
         ws_ping_timeout=_PING_S,

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from nightingale.audio.encode import FORMATS
-from nightingale.server.faults import Fault
-from nightingale.server.front import Front, Order, check_format, check_speed
-from nightingale.server.listing import check_model
-from nightingale.server.reply import Reply
+from nightingale.server.api_errors import APIError
+from nightingale.server.context import ServerContext, SpeechRequest, check_format, check_speed
+from nightingale.server.models_and_voices import check_model
+from nightingale.server.response import StreamingSpeechResponse
 from nightingale.server.schemas import SpeechBody
 
 _SOUND: dict[str, Any] = {format_.content_type: {} for format_ in FORMATS.values()}
@@ -22,7 +22,7 @@ _FAILURES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def routes(front: Front) -> APIRouter:
+def routes(context: ServerContext) -> APIRouter:
     router = APIRouter(tags=["speech"])
 
     @router.post(
@@ -34,14 +34,14 @@ def routes(front: Front) -> APIRouter:
         },
     )
     @router.post("/audio/speech", response_class=Response, include_in_schema=False)
-    async def speech(body: SpeechBody, request: Request) -> Reply:
+    async def speech(body: SpeechBody, request: Request) -> StreamingSpeechResponse:
         """Generate speech. Audio is streamed while it is generated, unless `stream` is false."""
-        check_model(front, body.model)
+        check_model(context, body.model)
         format_, rate_hz = check_format(body.response_format, body.sample_rate)
-        return Reply(
-            front,
-            Order(
-                ask=front.ask(body.input, body.voice_name, body, request.state.key),
+        return StreamingSpeechResponse(
+            context,
+            SpeechRequest(
+                job=context.worker_request(body.input, body.voice_name, body, request.state.key),
                 format=format_,
                 rate_hz=rate_hz,
                 is_sse=body.stream_format == "sse",
@@ -55,20 +55,20 @@ def routes(front: Front) -> APIRouter:
             ),
         )
 
-    _add_recent(router, front)
+    _add_recent(router, context)
     return router
 
 
-def _add_recent(router: APIRouter, front: Front) -> None:
+def _add_recent(router: APIRouter, context: ServerContext) -> None:
     """What can be asked about a request afterwards."""
 
     @router.get("/v1/requests/{request_id}")
     async def receipt(request_id: str, request: Request) -> dict[str, Any]:
         """How a recent request of this API key ended, with the length and SHA-256 of the audio
         that was sent."""
-        found = front.recent.receipt(request.state.key.name, request_id)
+        found = context.recent.receipt(request.state.key.name, request_id)
         if found is None:
-            raise Fault(404, "not_found", "there is no recent request with this id")
+            raise APIError(404, "not_found", "there is no recent request with this id")
         return found
 
     @router.get(
@@ -86,10 +86,10 @@ def _add_recent(router: APIRouter, front: Front) -> None:
         request_id: str,
         request: Request,
         offset: Annotated[int, Query(alias="from", ge=0, le=2**48)] = 0,
-    ) -> Reply:
+    ) -> StreamingSpeechResponse:
         """Continue a response that broke off: its audio once more, without the first bytes."""
-        fingerprint = front.dispatcher.hello.get("fingerprint")
+        fingerprint = context.dispatcher.hello.get("fingerprint")
         key = request.state.key
-        order = front.recent.repeat(key.name, request_id, front.voices, fingerprint)
-        again = replace(order, is_sse=False, request_id=request.state.request_id, key=key)
-        return Reply(front, again, n_skip=offset)
+        wanted = context.recent.repeat(key.name, request_id, context.voices, fingerprint)
+        again = replace(wanted, is_sse=False, request_id=request.state.request_id, key=key)
+        return StreamingSpeechResponse(context, again, n_skip=offset)

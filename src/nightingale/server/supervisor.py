@@ -39,7 +39,7 @@ class WorkerState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class WorkerConfig:
     """How a worker is started."""
 
     home: Path
@@ -71,9 +71,9 @@ class Recipe:
 class Supervisor:
     """One worker at a time."""
 
-    def __init__(self, recipe: Recipe, folder: Path) -> None:
+    def __init__(self, config: WorkerConfig, folder: Path) -> None:
         """`folder` is private to this process: the sockets lie in it."""
-        self.recipe, self._folder = recipe, folder
+        self.config, self._folder = config, folder
         self.breaker = CircuitBreaker()
         self._worker: WorkerProcess | None = None
         self._address = ""
@@ -116,8 +116,8 @@ class Supervisor:
     def pin(self, model: str) -> None:
         """Later workers load this model, too: a better one that is pulled meanwhile must not
         change the voice of open streams."""
-        if self.recipe.model is None:
-            self.recipe = replace(self.recipe, model=model)
+        if self.config.model is None:
+            self.config = replace(self.config, model=model)
 
     def check(self) -> None:
         """Raises if no worker is there and none may be started now."""
@@ -179,7 +179,7 @@ class Supervisor:
         self._worker = None
         try:
             async with asyncio.timeout(_MAX_START_S):
-                worker = await WorkerProcess.start(lambda fd: self.recipe.command(address, fd))
+                worker = await WorkerProcess.start(lambda fd: self.config.command(address, fd))
                 self._worker = worker
                 await worker.listening()
         except BaseException as error:

@@ -15,8 +15,8 @@ from nightingale.core import SAMPLES_PER_SECOND
 from nightingale.errors import BusyError
 from nightingale.server.admission import Admission
 from nightingale.server.load import Demand
-from nightingale.server.utterance import Ask, Blame, Outcome, Send, Utterance
-from nightingale.server.wire import Message
+from nightingale.server.utterance import Blame, Outcome, Send, Utterance, WorkerRequest
+from nightingale.server.worker_protocol import Message
 
 _LATE_S = 2.0  # behind playback: who takes so late what is there does not play it as it comes
 _ESTIMATE_S = 0.5
@@ -26,10 +26,10 @@ _LEAST_S = 1.0  # of sound that is still to be made, while an utterance is not o
 class Turn:
     """Made with the utterance; opened when somebody listens to it."""
 
-    def __init__(self, number: int, ask: Ask, send: Send) -> None:
+    def __init__(self, number: int, job: WorkerRequest, send: Send) -> None:
         """`send` leads to whatever worker there is."""
         self._send = send
-        self.utterance = Utterance(number, ask, self.send)
+        self.utterance = Utterance(number, job, self.send)
         self._hand_over: Callable[[Utterance], None] = lambda _utterance: None
         self._held: list[Message] = []  # for the worker, when it computes this one again
         self.is_at_worker = False  # which has the request, and all of its text that is not held
@@ -138,7 +138,7 @@ class Turn:
 
     def note_idle(self, n_characters: int) -> None:
         """The worker has spoken what there is, of so many characters; more may be under way."""
-        if self.utterance.ask.is_open and n_characters == self._n_sent:
+        if self.utterance.job.is_open and n_characters == self._n_sent:
             self._is_out_of_text = True
             self.check()
 
@@ -150,27 +150,27 @@ class Turn:
             self._slot.release()
             self._request_if_needed()
 
-    def lose(self, blame: Blame | None = None) -> bool:
+    def on_worker_lost(self, blame: Blame | None = None) -> bool:
         """The worker died, perhaps because of this one; True if the next one is needed at once."""
         if not self.is_at_worker:
             return False
         self._held.clear()
         self.is_at_worker = False
-        return self.utterance.lose(blame) and self._slot.is_running
+        return self.utterance.on_worker_lost(blame) and self._slot.is_running
 
     def asking(self) -> Message:
         """The whole request, for a worker that does not have it."""
         self.is_at_worker, self._is_out_of_text = True, False
         self._held.clear()
-        self._n_sent = sum(map(len, self.utterance.ask.text))
+        self._n_sent = sum(map(len, self.utterance.job.text))
         return self.utterance.asking()
 
     # Its slot.
 
     @property
     def _is_without_text(self) -> bool:
-        ask = self.utterance.ask
-        return ask.is_open and not any(ask.text)
+        job = self.utterance.job
+        return job.is_open and not any(job.text)
 
     def _request_if_needed(self) -> None:
         utterance = self.utterance

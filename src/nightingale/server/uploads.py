@@ -17,7 +17,7 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from nightingale.server.faults import Fault
+from nightingale.server.api_errors import APIError
 
 MAX_RECORDING = 25 * 2**20  # bytes
 MAX_FILES = 8  # of one request
@@ -63,14 +63,16 @@ class Upload:
         parser.spool_max_size = _IN_MEMORY
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "multipart/form-data":
-            raise Fault(
+            raise APIError(
                 400, "invalid_request",
                 f"the content type is {kind[:50]!r}; send a recording as multipart/form-data",
             )  # fmt: skip
         try:
             form = await parser.parse()
         except MultiPartException as error:
-            raise Fault(400, "invalid_request", f"the upload is damaged: {error.message}") from None
+            raise APIError(
+                400, "invalid_request", f"the upload is damaged: {error.message}"
+            ) from None
         try:
             fields, files = dict[str, str](), []
             for name, value in form.multi_items():
@@ -94,13 +96,13 @@ class Upload:
         """Names and contents of the files in a field; at least one."""
         found = [(name, data) for at, name, data in self._files if at == field]
         if not found:
-            raise Fault(400, "invalid_request", f"{field}: a file is required", param=field)
+            raise APIError(400, "invalid_request", f"{field}: a file is required", param=field)
         return found
 
 
 async def _content(file: UploadFile) -> bytes:
     if (file.size or 0) > MAX_RECORDING:
-        raise Fault(413, "too_large", f"a recording may have at most {MAX_RECORDING >> 20} MB")
+        raise APIError(413, "too_large", f"a recording may have at most {MAX_RECORDING >> 20} MB")
     return await file.read()
 
 
@@ -111,7 +113,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            raise Fault(GONE, "client_disconnected", "the client closed the connection")
+            raise APIError(GONE, "client_disconnected", "the client closed the connection")
         return working.result()
     finally:
         for task in (working, leaving):

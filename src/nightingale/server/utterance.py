@@ -23,7 +23,7 @@ from nightingale.errors import (
 from nightingale.prebuffer import Prebuffer, part_seconds
 from nightingale.server.fingerprint import Fingerprint, difference
 from nightingale.server.step_record import Step
-from nightingale.server.wire import Message
+from nightingale.server.worker_protocol import Message
 
 AHEAD = 8 * SAMPLES_PER_SECOND  # samples that may be made before their listener takes them
 _STEP = SAMPLES_PER_SECOND // 4  # room is announced in steps of this, not for every chunk
@@ -57,7 +57,7 @@ class Blame:
 
 
 @dataclass(slots=True)
-class Ask:
+class WorkerRequest:
     """A request that can be repeated: the same again gives the same sound."""
 
     options: dict[str, Any]  # with the seed
@@ -88,9 +88,13 @@ class Utterance:
     """
 
     def __init__(
-        self, number: int, ask: Ask, send: Send, clock: Callable[[], float] = time.monotonic
+        self,
+        number: int,
+        job: WorkerRequest,
+        send: Send,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.number, self.ask, self._send, self._now = number, ask, send, clock
+        self.number, self.job, self._send, self._now = number, job, send, clock
         self._events: asyncio.Queue[Arrival | list[Word] | Outcome | NightingaleError] = (
             asyncio.Queue()
         )
@@ -116,16 +120,16 @@ class Utterance:
 
     def put(self, text: str) -> None:
         """More text; kept, for it may have to be said to another worker."""
-        if not self.ask.is_open:
+        if not self.job.is_open:
             return
-        if not self.ask.text:
+        if not self.job.text:
             self.clock.asked_at = self._now()
-        self.ask.text.append(text)
+        self.job.text.append(text)
         self._send({"kind": "text", "id": self.number, "text": text, "is_last": False})
 
     def end(self) -> None:
         """No more text comes."""
-        self.ask.is_open = False
+        self.job.is_open = False
         self._send({"kind": "text", "id": self.number, "text": "", "is_last": True})
 
     def cancel(self) -> None:
@@ -161,15 +165,15 @@ class Utterance:
     @property
     def parts_s(self) -> list[float]:
         """Seconds that the parts of the text take to say, as far as they are written."""
-        ask = self.ask
-        if self._parts[:2] != (len(ask.text), ask.is_open):
+        job = self.job
+        if self._parts[:2] != (len(job.text), job.is_open):
             parts = part_seconds(
-                "".join(ask.text),
-                is_arriving=ask.is_arriving,
-                is_open=ask.is_open,
+                "".join(job.text),
+                is_arriving=job.is_arriving,
+                is_open=job.is_open,
                 is_single=self.is_single,
             )
-            self._parts = len(ask.text), ask.is_open, parts
+            self._parts = len(job.text), job.is_open, parts
         return self._parts[2]
 
     @property
@@ -254,16 +258,16 @@ class Utterance:
 
     def asking(self) -> Message:
         """The whole request, from where it stands: for the first worker or for the next one."""
-        ask = self.ask
+        job = self.job
         self._n_at_asking = self.n_received
         return {
             "kind": "speak",
             "id": self.number,
-            "text": ask.text,
-            "is_arriving": ask.is_arriving,
-            "is_open": ask.is_open,
-            "voice": ask.voice,
-            "options": ask.options,
+            "text": job.text,
+            "is_arriving": job.is_arriving,
+            "is_open": job.is_open,
+            "voice": job.voice,
+            "options": job.options,
             "n_skip": self.n_received,
             "n_allowed": self._n_allowed,
             "resume": self._checkpoint if self.n_received else None,
@@ -283,7 +287,7 @@ class Utterance:
         """The next worker computes only what comes behind it."""
         self._checkpoint = {name: message[name] for name in ("checkpoint", "n_words", "work_ms")}
 
-    def lose(self, blame: Blame | None = None) -> bool:
+    def on_worker_lost(self, blame: Blame | None = None) -> bool:
         """Its worker died, perhaps in a step of this request; True if it is to be asked again."""
         if self.outcome is not None:
             return False
@@ -316,7 +320,7 @@ class Utterance:
             return False
         return True
 
-    def hear(self, samples: Samples, idle_s: float = 0.0) -> tuple[float, float] | None:
+    def on_audio(self, samples: Samples, idle_s: float = 0.0) -> tuple[float, float] | None:
         """A chunk, for which the worker waited `idle_s` for text.
 
         Returns the time and the sound of the chunk before, if that time was spent on making it:
@@ -332,7 +336,7 @@ class Utterance:
         self._was_full, self._was_lost = self.n_received >= self._n_allowed, False
         return measured
 
-    def hear_words(self, first: int, words: list[Word]) -> None:
+    def on_words(self, first: int, words: list[Word]) -> None:
         """From the `first` on; those that came from an earlier worker are known."""
         fresh = words[max(0, len(self.words) - first) :]
         self.words += fresh

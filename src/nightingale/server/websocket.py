@@ -29,12 +29,12 @@ from nightingale.audio.encode import Encoder
 from nightingale.core import SAMPLES_PER_SECOND, Word
 from nightingale.errors import BusyError, NightingaleError
 from nightingale.server.accounting import Account
-from nightingale.server.faults import Fault
-from nightingale.server.front import Front, check_format, coded
+from nightingale.server.api_errors import APIError
+from nightingale.server.context import ServerContext, check_format, coded
 from nightingale.server.keys import Key, owner_of
-from nightingale.server.listing import check_model
+from nightingale.server.models_and_voices import check_model
 from nightingale.server.schemas import StartMessage
-from nightingale.server.utterance import Ask, Utterance
+from nightingale.server.utterance import Utterance, WorkerRequest
 from nightingale.text.split import CUT
 
 log = logging.getLogger("nightingale.websocket")
@@ -46,32 +46,32 @@ _MAX_PLAYED_MS = 1e9  # eleven days
 _SILENT_S = 60.0  # an utterance whose text does not go on for so long is given up
 
 
-def routes(front: Front) -> APIRouter:
+def routes(context: ServerContext) -> APIRouter:
     router = APIRouter()
 
     @router.websocket("/v1/audio/speech/stream")
     @router.websocket("/ws/tts")
     async def talk(socket: WebSocket) -> None:
-        if front.dispatcher.is_draining:
+        if context.dispatcher.is_draining:
             message = "the server is shutting down; try another one"
-            fault = Fault(503, "overloaded", message, retry_after_s=5.0)
+            fault = APIError(503, "overloaded", message, retry_after_s=5.0)
             await socket.send_denial_response(fault.response)
             return
         await socket.accept()
-        await Line(front, socket).run()
+        await WebSocketSession(context, socket).run()
 
     return router
 
 
-class Line:
+class WebSocketSession:
     """One connection."""
 
-    def __init__(self, front: Front, socket: WebSocket) -> None:
-        self.front, self._socket = front, socket
+    def __init__(self, context: ServerContext, socket: WebSocket) -> None:
+        self.context, self._socket = context, socket
         self.key: Key = socket.state.key
         self.request_id: str = socket.state.request_id
         self.owner = owner_of(self.key, socket.client.host if socket.client else "")
-        self._talks: dict[str, Talk] = {}
+        self._talks: dict[str, WebSocketUtterance] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._sending = asyncio.Lock()
         self._is_closing = False
@@ -79,7 +79,7 @@ class Line:
 
     async def run(self) -> None:
         """Until the other side leaves; what it asked for ends with it."""
-        self.front.sessions.add(self)
+        self.context.sessions.add(self)
         try:
             while True:
                 message = await self._socket.receive()
@@ -89,7 +89,7 @@ class Line:
         except (WebSocketDisconnect, RuntimeError, OSError):
             pass  # it left while something was being sent
         finally:
-            self.front.sessions.discard(self)
+            self.context.sessions.discard(self)
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -110,12 +110,12 @@ class Line:
 
     async def send(self, message: dict[str, Any], data: bytes | None = None) -> None:
         """A message, and the bytes that belong to it right behind."""
-        async with self._sending, asyncio.timeout(self.front.config.stall_s):
+        async with self._sending, asyncio.timeout(self.context.config.stall_s):
             await self._socket.send_text(json.dumps(message))
             if data is not None:
                 await self._socket.send_bytes(data)
 
-    def leave(self, talk: Talk) -> None:
+    def leave(self, talk: WebSocketUtterance) -> None:
         self._talks.pop(talk.name, None)
 
     async def _take(self, text: str | None) -> None:
@@ -134,7 +134,7 @@ class Line:
         except (WebSocketDisconnect, OSError):
             raise
         except RecursionError:  # which is a RuntimeError, too, as a closed connection is
-            await self._complain(name, Fault(400, "invalid_json", "nested too deeply"))
+            await self._complain(name, APIError(400, "invalid_json", "nested too deeply"))
         except RuntimeError:
             raise
         except Exception as error:
@@ -143,7 +143,9 @@ class Line:
     async def _complain(self, name: Any, error: Exception) -> None:
         """About a message; the utterance that it was for may go on all the same."""
         is_over = name not in self._talks
-        await self.send({"type": "error", "id": name, "is_over": is_over, **Fault.of(error).body})
+        await self.send(
+            {"type": "error", "id": name, "is_over": is_over, **APIError.of(error).body}
+        )
 
     async def _act(self, message: dict[str, Any], name: str) -> None:
         kind = message["type"]
@@ -162,7 +164,9 @@ class Line:
             played_s = _played_s(message) if kind == "cancel" else None
             talk = self._talks.get(name)
             if talk is None:
-                raise Fault(404, "not_found", f"no utterance {name!r} is in progress", param="id")
+                raise APIError(
+                    404, "not_found", f"no utterance {name!r} is in progress", param="id"
+                )
             if kind == "cancel":
                 talk.cancel(played_s)
             else:
@@ -174,18 +178,18 @@ class Line:
         if name in self._talks:
             raise _invalid("id", f"an utterance {name!r} is in progress; take another id")
         if len(self._talks) >= _MAX_TALKS:
-            raise Fault(
+            raise APIError(
                 429,
                 "rate_limit_exceeded",
                 f"{_MAX_TALKS} utterances are in progress on this connection, which is the most",
             )
-        talk = Talk(self, name, message)
+        talk = WebSocketUtterance(self, name, message)
         self._talks[name] = talk
         task = asyncio.create_task(self._run(talk))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, talk: Talk) -> None:
+    async def _run(self, talk: WebSocketUtterance) -> None:
         self._n_running += 1
         try:
             await talk.run()
@@ -194,19 +198,19 @@ class Line:
         await self._close_if_idle()
 
 
-class Talk:
+class WebSocketUtterance:
     """One utterance of a connection."""
 
-    def __init__(self, line: Line, name: str, message: StartMessage) -> None:
-        front = line.front
-        check_model(front, message.model)
-        voice = front.voices.find(message.voice, line.key)
+    def __init__(self, line: WebSocketSession, name: str, message: StartMessage) -> None:
+        context = line.context
+        check_model(context, message.model)
+        voice = context.voices.find(message.voice, line.key)
         self.name, self._line = name, line
         self._format, self._rate_hz = check_format(message.response_format, message.sample_rate)
-        ask = Ask(front.options(message), [], True, True, voice.digest, voice.data)
-        self._utterance = front.dispatcher.utter(ask)
+        job = WorkerRequest(context.options(message), [], True, True, voice.digest, voice.data)
+        self._utterance = context.dispatcher.utter(job)
         self._account = Account("websocket", line.request_id, line.key, self._format)
-        self._max_wait_s = front.config.max_prebuffer_s if message.prebuffer else 0.0
+        self._max_wait_s = context.config.max_prebuffer_s if message.prebuffer else 0.0
         self._on_hold = self._send_held if message.progress else None
         self._n_characters = self._n_spent = 0
         self._too_long: NightingaleError | None = None
@@ -218,7 +222,7 @@ class Talk:
         """More of the text."""
         self._n_characters += len(text)
         try:
-            self._line.front.check_length(self._n_characters)
+            self._line.context.check_length(self._n_characters)
         except NightingaleError as error:
             self._too_long = error  # its end says so
             self.cancel()
@@ -242,15 +246,15 @@ class Talk:
         """From its turn to its end."""
         line = self._line
         try:
-            with self._account.open(line.front, self._utterance), line.key.turn():
-                async with line.front.dispatcher.speak(self._utterance, line.owner) as utterance:
+            with self._account.open(line.context, self._utterance), line.key.turn():
+                async with line.context.dispatcher.speak(self._utterance, line.owner) as utterance:
                     await self._speak(utterance)
         except (RuntimeError, OSError):
             pass  # nobody is there any more
-        except (NightingaleError, Fault) as error:
+        except (NightingaleError, APIError) as error:
             if isinstance(error, BusyError):
                 line.key.refund(self._n_spent)
-            fault = Fault.of(error)
+            fault = APIError.of(error)
             log.info("refused", extra={"status": fault.status, "code": fault.code})
             with suppress(RuntimeError, OSError):
                 details = {"is_over": True, **fault.body}
@@ -262,7 +266,7 @@ class Talk:
     async def _speak(self, utterance: Utterance) -> None:
         send, digest, n_bytes = self._line.send, hashlib.sha256(), 0
         with closing(Encoder(self._format, self._rate_hz)) as encoder:
-            seed = utterance.ask.options.get("seed", 0)
+            seed = utterance.job.options.get("seed", 0)
             details = {"format": self._format, "sample_rate": encoder.rate_hz, "seed": seed}
             await send({"type": "started", "id": self.name, **details})
             head = encoder.start()
@@ -340,19 +344,19 @@ def _parse(text: str | None) -> dict[str, Any]:
     try:
         message = json.loads(text or "")
     except RecursionError:
-        raise Fault(400, "invalid_json", "the message is nested too deeply") from None
+        raise APIError(400, "invalid_json", "the message is nested too deeply") from None
     except ValueError:
         expected = 'the message is not JSON; send text such as {"type": "text", "text": "Hello."}'
-        raise Fault(400, "invalid_json", expected) from None
+        raise APIError(400, "invalid_json", expected) from None
     if not isinstance(message, dict):
-        raise Fault(400, "invalid_json", "the message is JSON, but not an object")
+        raise APIError(400, "invalid_json", "the message is JSON, but not an object")
     if not isinstance(message.get("type"), str):
         raise _invalid("type", f"must be one of {', '.join(_TYPES)}")
     return message
 
 
-def _invalid(field: str, reason: str) -> Fault:
-    return Fault(400, "invalid_request", f"{field}: {reason}", param=field)
+def _invalid(field: str, reason: str) -> APIError:
+    return APIError(400, "invalid_request", f"{field}: {reason}", param=field)
 
 
 def _played_s(message: dict[str, Any]) -> float | None:

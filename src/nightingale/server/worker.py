@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Any
 from nightingale.core import Voice
 from nightingale.errors import NightingaleError, WorkerError
 from nightingale.scheduler import Request, Scheduler
-from nightingale.server import wire
+from nightingale.server import worker_protocol
 from nightingale.server.fingerprint import Fingerprint
 from nightingale.server.fingerprint import take as take_fingerprint
 from nightingale.server.request_output import RequestOutput, failure
 from nightingale.server.step_record import StepRecord
-from nightingale.server.wire import Message
+from nightingale.server.worker_protocol import Message
 from nightingale.speech import Checkpoint
 from nightingale.text.text_queue import TextQueue
 
@@ -62,7 +62,7 @@ class Worker:
         connection = Connection(self, next(self._numbers), writer)
         try:
             connection.send({**self._hello(), "connection": connection.number})
-            while (frame := await wire.receive(reader)) is not None:
+            while (frame := await worker_protocol.receive(reader)) is not None:
                 await connection.take(*frame)
         except WorkerError:
             pass  # it went away, or is none of ours: either way there is nobody to tell
@@ -119,7 +119,7 @@ class Connection:
     def send(self, message: Message, payload: bytes = b"") -> None:
         """Not waited for: what may be under way is bounded by what the front has room for."""
         if not self._writer.is_closing():
-            self._writer.write(wire.pack(message, payload))
+            self._writer.write(worker_protocol.pack(message, payload))
 
     def close(self) -> None:
         for request, _ in list(self._open.values()):
@@ -127,7 +127,7 @@ class Connection:
         self._open.clear()
 
     async def take(self, message: Message, payload: bytes) -> None:
-        """Do what a message asks; what is wrong with it is its sender's to hear."""
+        """Do what a message asks; what is wrong with it is reported to its sender."""
         act = getattr(self, f"_on_{message['kind']}", None)
         if act is None:
             return  # from a newer front
@@ -155,7 +155,7 @@ class Connection:
         self._drop(number)
         request = self.worker.scheduler.admit(
             speech,
-            output.hear,
+            output.on_audio,
             output.end,
             n_skip=int(message["n_skip"]),
             n_allowed=int(message["n_allowed"]),
@@ -247,7 +247,7 @@ async def serve(
 ) -> None:
     """Until SIGTERM, and then until everything that was begun is said."""
     worker = Worker(model, max_requests, StepRecord(address), fingerprint)
-    server = await wire.listen(address, worker.accept)
+    server = await worker_protocol.listen(address, worker.accept)
     loop = asyncio.get_running_loop()
     with suppress(NotImplementedError):  # Windows
         loop.add_signal_handler(signal.SIGTERM, worker.is_draining.set)

@@ -30,12 +30,12 @@ from nightingale.audio.encode import Encoder
 from nightingale.core import SAMPLES_PER_SECOND
 from nightingale.errors import NightingaleError
 from nightingale.server.accounting import Account
+from nightingale.server.api_errors import APIError
 from nightingale.server.bucket import TokenBucket
-from nightingale.server.faults import Fault
-from nightingale.server.front import Front
+from nightingale.server.context import ServerContext
 from nightingale.server.keys import ANYBODY, owner_of
 from nightingale.server.schemas import Sampling
-from nightingale.server.utterance import Ask, Utterance
+from nightingale.server.utterance import Utterance, WorkerRequest
 
 log = logging.getLogger("nightingale.wyoming")
 
@@ -50,7 +50,7 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # a de
 _NOT_WYOMING = (ValueError, KeyError, TypeError, AttributeError, RecursionError, EOFError)
 
 
-async def listen(front: Front, listener: socket.socket) -> asyncio.Server:
+async def listen(context: ServerContext, listener: socket.socket) -> asyncio.Server:
     """On a socket that is bound already."""
     loop = asyncio.get_running_loop()
 
@@ -58,12 +58,12 @@ async def listen(front: Front, listener: socket.socket) -> asyncio.Server:
         assert isinstance(reader, _Reader)
         try:
             _keep_alive(writer.get_extra_info("socket"))
-            await Caller(front, reader, writer).run()
+            await WyomingSession(context, reader, writer).run()
         finally:
             writer.close()
 
     def protocol() -> asyncio.StreamReaderProtocol:
-        reader = _Reader(front.config.max_json)
+        reader = _Reader(context.config.max_json)
         return asyncio.StreamReaderProtocol(reader, accept, loop=loop)
 
     host, port = listener.getsockname()[:2]
@@ -102,11 +102,13 @@ class _Reader(asyncio.StreamReader):
         self.gone.set()
 
 
-class Caller:
+class WyomingSession:
     """One connection. One task reads, one speaks; between them are at most two texts."""
 
-    def __init__(self, front: Front, reader: _Reader, writer: asyncio.StreamWriter) -> None:
-        self._front, self._reader, self._writer = front, reader, writer
+    def __init__(
+        self, context: ServerContext, reader: _Reader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._context, self._reader, self._writer = context, reader, writer
         self._writing: Utterance | None = None  # whose text is coming
         self._n_characters = 0
         self._texts: asyncio.Queue[tuple[Utterance, bool]] = asyncio.Queue(_MAX_TEXTS)
@@ -115,16 +117,16 @@ class Caller:
 
     async def run(self) -> None:
         """Until it hangs up; nothing is computed for who is gone."""
-        fault = self._front.connections.add(self._writer.transport, lambda: self._is_idle)
+        fault = self._context.connections.add(self._writer.transport, lambda: self._is_idle)
         if fault is not None:
             await self._fail(fault)
             return
-        self._front.sessions.add(self)
+        self._context.sessions.add(self)
         tasks = [asyncio.create_task(work) for work in (self._read_all(), self._speak_all())]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._front.sessions.discard(self)
+            self._context.sessions.discard(self)
             for task in tasks:
                 task.cancel()
             for result in await asyncio.gather(*tasks, return_exceptions=True):
@@ -136,11 +138,11 @@ class Caller:
             await asyncio.sleep(self._bucket.force(1))
             try:
                 await self._take(event)
-            except (NightingaleError, Fault) as error:
+            except (NightingaleError, APIError) as error:
                 await self._fail(error)
             except _NOT_WYOMING:
                 message = f"the event {event.type!r:.50} lacks a field, or has one of another kind"
-                await self._fail(Fault(400, "invalid_request", message))
+                await self._fail(APIError(400, "invalid_request", message))
 
     async def announce_shutdown(self, drain_s: float) -> None:  # noqa: ARG002
         """Wyoming has no message for it: the connection is closed when nothing is under way."""
@@ -162,7 +164,7 @@ class Caller:
                 if self._writing is None and not self._is_idle:
                     continue
                 message = f"nothing came for {limit_s:g} s; connect again"
-                await self._fail(Fault(408, "timeout", message))
+                await self._fail(APIError(408, "timeout", message))
                 return None
             except _NOT_WYOMING:
                 return None
@@ -176,18 +178,18 @@ class Caller:
             # Home Assistant sends the whole text once more inside a stream, for servers without.
             if self._writing is None:
                 said = Synthesize.from_event(event)
-                utterance = self._front.dispatcher.utter(self._ask(said.voice, said.text))
+                utterance = self._context.dispatcher.utter(self._ask(said.voice, said.text))
                 await self._put(utterance, is_stream=False)
         elif SynthesizeStart.is_type(event.type):
             self._end()
-            ask = self._ask(SynthesizeStart.from_event(event).voice, None)
-            self._writing, self._n_characters = self._front.dispatcher.utter(ask), 0
+            job = self._ask(SynthesizeStart.from_event(event).voice, None)
+            self._writing, self._n_characters = self._context.dispatcher.utter(job), 0
             await self._put(self._writing, is_stream=True)
         elif SynthesizeChunk.is_type(event.type) and self._writing is not None:
             text = SynthesizeChunk.from_event(event).text
             self._n_characters += len(text)
             try:
-                self._front.check_length(self._n_characters)
+                self._context.check_length(self._n_characters)
             except NightingaleError:
                 self._writing.cancel()
                 self._writing = None
@@ -218,13 +220,15 @@ class Caller:
             putting.cancel()
             leaving.cancel()
 
-    def _ask(self, voice: SynthesizeVoice | None, text: str | None) -> Ask:
+    def _ask(self, voice: SynthesizeVoice | None, text: str | None) -> WorkerRequest:
         name, language = (voice.name, voice.language) if voice else (None, None)
         sampling = Sampling(language=language)
         if text is not None:
-            return self._front.ask(text, name, sampling)
-        found = self._front.voices.find(name)
-        return Ask(self._front.options(sampling), [], True, True, found.digest, found.data)
+            return self._context.worker_request(text, name, sampling)
+        found = self._context.voices.find(name)
+        return WorkerRequest(
+            self._context.options(sampling), [], True, True, found.digest, found.data
+        )
 
     async def _speak_all(self) -> None:
         while True:
@@ -241,9 +245,9 @@ class Caller:
     async def _sound(self, utterance: Utterance) -> None:
         is_begun = False
         address = (self._writer.get_extra_info("peername") or ("",))[0]
-        with Account("wyoming").open(self._front, utterance), closing(Encoder("pcm")) as encoder:
-            async with self._front.dispatcher.speak(utterance, owner_of(ANYBODY, address)):
-                async for event in utterance.paced(self._front.config.max_prebuffer_s):
+        with Account("wyoming").open(self._context, utterance), closing(Encoder("pcm")) as encoder:
+            async with self._context.dispatcher.speak(utterance, owner_of(ANYBODY, address)):
+                async for event in utterance.paced(self._context.config.max_prebuffer_s):
                     if isinstance(event, np.ndarray):
                         if not is_begun:
                             await self._write(AudioStart(**_FORM).event())
@@ -255,16 +259,16 @@ class Caller:
                 await self._write(AudioStop().event())
 
     async def _fail(self, error: Exception) -> None:
-        fault = Fault.of(error)
+        fault = APIError.of(error)
         log.info("refused", extra={"status": fault.status, "code": fault.code})
         await self._write(Error(text=str(fault), code=fault.code).event())
 
     async def _write(self, event: Event) -> None:
-        async with asyncio.timeout(self._front.config.stall_s):
+        async with asyncio.timeout(self._context.config.stall_s):
             await async_write_event(event, self._writer)
 
     def _info(self) -> Info:
-        hello = self._front.dispatcher.hello
+        hello = self._context.dispatcher.hello
         languages = [str(language) for language in hello.get("languages", ["en"])]
         voices = [
             TtsVoice(
@@ -275,7 +279,7 @@ class Caller:
                 version=None,
                 languages=languages,
             )
-            for name in self._front.voices.names()
+            for name in self._context.voices.names()
         ]
         program = TtsProgram(
             name="nightingale",

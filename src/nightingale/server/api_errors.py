@@ -37,7 +37,7 @@ _STATUS: tuple[tuple[type[NightingaleError], int, str], ...] = (  # the first th
 )
 
 
-class Fault(Exception):  # noqa: N818
+class APIError(Exception):
     """An answer other than the one that was hoped for."""
 
     def __init__(
@@ -49,9 +49,9 @@ class Fault(Exception):  # noqa: N818
         self.retry_after_s = retry_after_s
 
     @classmethod
-    def of(cls, error: Exception) -> Fault:
+    def of(cls, error: Exception) -> APIError:
         """The right one for what was raised; of what is not ours, nothing is disclosed."""
-        if isinstance(error, Fault):
+        if isinstance(error, APIError):
             return error
         after_s = error.retry_after_s if isinstance(error, BusyError) else None
         for kind, status, code in _STATUS:
@@ -91,7 +91,7 @@ class Fault(Exception):  # noqa: N818
 
 
 async def reply_to(
-    scope: Any, receive: Any, send: Any, status: int, fault: Fault | None = None,
+    scope: Any, receive: Any, send: Any, status: int, fault: APIError | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> None:  # fmt: skip
     """Answer without any route."""

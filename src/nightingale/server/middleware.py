@@ -15,10 +15,10 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from nightingale.server.api_errors import APIError, reply_to
 from nightingale.server.bodies import Bodies, too_large
 from nightingale.server.connections import network_of
-from nightingale.server.faults import Fault, reply_to
-from nightingale.server.front import Front
+from nightingale.server.context import ServerContext
 from nightingale.server.keys import ANYBODY, Key
 
 log = logging.getLogger("nightingale.gate")
@@ -40,12 +40,12 @@ _PRE_FLIGHT = {
 }
 
 
-class Gate:
+class AccessMiddleware:
     """Lets through, or says why not."""
 
-    def __init__(self, app: App, front: Front) -> None:
-        self._app, self._front = app, front
-        config = front.config
+    def __init__(self, app: App, context: ServerContext) -> None:
+        self._app, self._context = app, context
+        config = context.config
         limits = config.connections
         self._bodies = Bodies(config.max_json, config.max_body, limits.body_s, limits.min_body_rate)
         self._own_names = frozenset((config.host.lower(), *_names_of_this_machine()))
@@ -67,9 +67,9 @@ class Gate:
                 return
             key = self._key(scope, headers)
             self._check_size(scope, headers)
-        except Fault as fault:
+        except APIError as fault:
             await _refuse(scope, receive, _stamped(send, stamp), fault)
-            self._front.meters.refused.labels(str(fault.status)).inc()
+            self._context.meters.refused.labels(str(fault.status)).inc()
             _note_refusal(scope, request_id, fault.status, fault.code)
             return
         state = scope.setdefault("state", {})
@@ -84,14 +84,14 @@ class Gate:
         finally:
             body.release()
             if state.get("status", 200) >= 400:
-                self._front.meters.refused.labels(str(state["status"])).inc()
+                self._context.meters.refused.labels(str(state["status"])).inc()
                 _note_refusal(scope, request_id, state["status"], state.get("code", ""))
 
     def _check_origin(self, scope: Scope, headers: dict[str, str]) -> None:
         """A page from elsewhere cannot ask in the name of whoever looks at it."""
         host = _name(f"//{headers.get('host', '')}")
         if not self._is_allowed_host(host):
-            raise Fault(
+            raise APIError(
                 403,
                 "host",
                 f"the host name {host[:100]!r} is not allowed; ask for localhost, or start "
@@ -99,7 +99,7 @@ class Gate:
             )
         has_origin = "origin" in headers
         if has_origin and not self._is_welcome(headers):
-            raise Fault(
+            raise APIError(
                 403,
                 "origin",
                 f"the browser origin {headers['origin'][:100]!r} is not allowed; "
@@ -108,8 +108,13 @@ class Gate:
         # Browsers name no origin when a page of another site loads an image or a sound from here.
         is_foreign = headers.get("sec-fetch-site", "").lower() in ("cross-site", "same-site")
         is_link = headers.get("sec-fetch-mode") == "navigate" and scope["path"] in _PAGES
-        if is_foreign and not has_origin and not is_link and "*" not in self._front.config.origins:
-            raise Fault(
+        if (
+            is_foreign
+            and not has_origin
+            and not is_link
+            and "*" not in self._context.config.origins
+        ):
+            raise APIError(
                 403,
                 "origin",
                 "a page of another site may not send this request; start `nightingale serve` with "
@@ -118,7 +123,7 @@ class Gate:
 
     def _is_allowed_host(self, host: str) -> bool:
         """A page whose own name resolves to this server (DNS rebinding) has that name in Host."""
-        config = self._front.config
+        config = self._context.config
         allowed = config.allowed_hosts
         if host in _LOCAL or "*" in allowed or host in allowed or host in self._own_names:
             return bool(host)
@@ -128,14 +133,14 @@ class Gate:
         return not config.is_local and (_is_address(host) or _is_private_name(host))
 
     def _is_welcome(self, headers: dict[str, str]) -> bool:
-        origin, config = headers["origin"], self._front.config
+        origin, config = headers["origin"], self._context.config
         is_same = origin.partition("://")[2] == headers.get("host")
         is_near = config.is_local and _name(origin) in _LOCAL  # another program of this machine
         return is_same or is_near or origin in config.origins or "*" in config.origins
 
     @property
     def _corp(self) -> dict[str, str]:
-        is_open = "*" in self._front.config.origins
+        is_open = "*" in self._context.config.origins
         return {"cross-origin-resource-policy": "cross-origin" if is_open else "same-origin"}
 
     def _cors(self, headers: dict[str, str]) -> dict[str, str]:
@@ -151,17 +156,19 @@ class Gate:
         }
 
     def _key(self, scope: Scope, headers: dict[str, str]) -> Key:
-        if not self._front.keys or scope["path"] in LIVENESS:
+        if not self._context.keys or scope["path"] in LIVENESS:
             return ANYBODY
-        found = self._front.keys.find(_given_key(headers))
+        found = self._context.keys.find(_given_key(headers))
         if found is None:
-            raise Fault(401, "invalid_api_key", "an API key is required: Authorization: Bearer KEY")
+            raise APIError(
+                401, "invalid_api_key", "an API key is required: Authorization: Bearer KEY"
+            )
         return found
 
     def _check_size(self, scope: Scope, headers: dict[str, str]) -> None:
         given, most = headers.get("content-length", "0"), self._bodies.max_bytes(scope["path"])
         if given.isascii() and given.isdigit() and int(given) > most:
-            raise Fault(413, "too_large", too_large(most))
+            raise APIError(413, "too_large", too_large(most))
 
 
 def _is_address(host: str) -> bool:
@@ -234,7 +241,7 @@ def _stamped(send: Send, stamp: dict[str, str], state: dict[str, Any] | None = N
     return stamped
 
 
-async def _refuse(scope: Scope, receive: Receive, send: Send, fault: Fault) -> None:
+async def _refuse(scope: Scope, receive: Receive, send: Send, fault: APIError) -> None:
     if scope["type"] == "websocket":
         await receive()  # that it wants to connect
         await send({"type": "websocket.close", "code": 1008})

@@ -17,9 +17,9 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from nightingale.server.api_errors import APIError
 from nightingale.server.bucket import TokenBucket
 from nightingale.server.connections import Connections
-from nightingale.server.faults import Fault
 
 log = logging.getLogger("nightingale.gate")
 
@@ -45,7 +45,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._n_head = self._n_lines = self._n_header_bytes = self._n_body = 0
         self._body_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._refusal: Fault | None = None
+        self._refusal: APIError | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -78,7 +78,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._is_upgraded = True
         if any(len(name) + len(value) > _MAX_WS_LINE for name, value in self.headers):
             self._refuse(
-                Fault(431, "head_too_large", f"a header may have at most {_MAX_WS_LINE} bytes")
+                APIError(431, "head_too_large", f"a header may have at most {_MAX_WS_LINE} bytes")
             )
             return
         super().handle_websocket_upgrade()
@@ -102,7 +102,9 @@ class HttpProtocol(HttpToolsProtocol):
         self._watch(self._limits.body_s + _GRACE_S)
         super().on_headers_complete()
         if len(self.pipeline) > _MAX_PIPELINED:
-            raise self._refused(Fault(400, "pipelined", "too many requests at once; read replies"))
+            raise self._refused(
+                APIError(400, "pipelined", "too many requests at once; read replies")
+            )
 
     def on_body(self, body: bytes) -> None:
         self._n_body += len(body)
@@ -116,7 +118,9 @@ class HttpProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002
         self._refuse(
             self._refusal
-            or Fault(400, "invalid_http", "this is not a request of HTTP/1.1 as it must be written")
+            or APIError(
+                400, "invalid_http", "this is not a request of HTTP/1.1 as it must be written"
+            )
         )
 
     @property
@@ -129,20 +133,20 @@ class HttpProtocol(HttpToolsProtocol):
         if is_long or self._n_lines > self._limits.max_header_lines:
             raise self._refused(self._too_large())
 
-    def _too_large(self) -> Fault:
+    def _too_large(self) -> APIError:
         limits = self._limits
-        return Fault(
+        return APIError(
             431,
             "head_too_large",
             f"the request line and headers may have at most {limits.max_head} bytes in "
             f"{limits.max_header_lines} lines",
         )
 
-    def _refused(self, fault: Fault) -> _RefusedError:
+    def _refused(self, fault: APIError) -> _RefusedError:
         self._refusal = fault
         return _RefusedError()
 
-    def _refuse(self, fault: Fault) -> None:
+    def _refuse(self, fault: APIError) -> None:
         """Answer and close; in the middle of another answer, only close."""
         log.info("refused", extra={"status": fault.status, "code": fault.code})
         self._all.on_refused(fault.status)
@@ -175,7 +179,7 @@ class HttpProtocol(HttpToolsProtocol):
                 self.transport.close()
         elif self._n_head and not self._is_responding:
             message = f"the request line and headers did not come within {limits.head_s:g} s"
-            self._refuse(Fault(408, "timeout", message))
+            self._refuse(APIError(408, "timeout", message))
         elif not self._is_responding:
             self.transport.close()
 
@@ -245,7 +249,7 @@ def http_protocol(connections: Connections) -> Any:
     return partial(HttpProtocol, connections=connections)
 
 
-def _response(fault: Fault) -> bytes:
+def _response(fault: APIError) -> bytes:
     body = json.dumps(fault.body).encode()
     headers = {
         **fault.headers,

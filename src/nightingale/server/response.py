@@ -1,4 +1,4 @@
-"""An order becomes an answer: bytes leave as soon as there is sound, and stop when nobody listens.
+"""A request becomes an answer: bytes leave as soon as there is sound, and stop when nobody listens.
 
 Until the first samples are there, a failure is a status. After that it is signalled by ending the
 body without its end mark, so a cut answer is never taken for a whole one.
@@ -24,21 +24,21 @@ from starlette.types import Receive, Scope, Send
 from nightingale.audio.encode import Encoder, patched
 from nightingale.core import SAMPLES_PER_SECOND, Word
 from nightingale.server.accounting import Account, ending_of
-from nightingale.server.faults import Fault
-from nightingale.server.front import Front, Order, coded
+from nightingale.server.api_errors import APIError
+from nightingale.server.context import ServerContext, SpeechRequest, coded
 from nightingale.server.keys import owner_of
 from nightingale.server.utterance import Samples, Utterance
 
 log = logging.getLogger("nightingale.reply")
 
 
-class Reply(Response):
-    """The answer to one order."""
+class StreamingSpeechResponse(Response):
+    """The answer to one request for speech."""
 
-    def __init__(self, front: Front, order: Order, n_skip: int = 0) -> None:
+    def __init__(self, context: ServerContext, request: SpeechRequest, n_skip: int = 0) -> None:
         """Without the first `n_skip` bytes, which the client has."""
         super().__init__()
-        self._front, self._order = front, order
+        self._context, self._request = context, request
         self._n_skip, self._n_made = n_skip, 0
         self._utterance: Utterance | None = None
         self._n_bytes, self._sum = 0, hashlib.sha256()
@@ -48,7 +48,7 @@ class Reply(Response):
         self._owner = ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._owner = owner_of(self._order.key, (scope.get("client") or ("", 0))[0])
+        self._owner = owner_of(self._request.key, (scope.get("client") or ("", 0))[0])
         speaking = asyncio.create_task(self._speak(send))
         leaving = asyncio.create_task(_gone(receive))
         try:
@@ -71,18 +71,18 @@ class Reply(Response):
                 await leaving
             self._note()
 
-    def _judge(self, error: Exception) -> Fault:
+    def _judge(self, error: Exception) -> APIError:
         self._ending = ending_of(error)
         if self._ending == "gone":
-            return Fault(499, "gone", "nobody listens")
-        return Fault.of(error)
+            return APIError(499, "gone", "nobody listens")
+        return APIError.of(error)
 
     async def _speak(self, send: Send) -> None:
-        front, order = self._front, self._order
-        with order.key.quota(order.n_characters):
-            async with front.dispatcher.speak(order.ask, self._owner) as utterance:
+        context, request = self._context, self._request
+        with request.key.quota(request.n_characters):
+            async with context.dispatcher.speak(request.job, self._owner) as utterance:
                 self._utterance = utterance
-                if order.is_streamed:
+                if request.is_streamed:
                     await self._stream(utterance, send)
                 else:
                     await self._send_whole(utterance, send)
@@ -112,10 +112,10 @@ class Reply(Response):
     def _check_range(self) -> None:
         if self._n_made < self._n_skip:
             message = f"from is {self._n_skip}, but this audio has {self._n_made} bytes"
-            raise Fault(416, "out_of_range", message, param="from")
+            raise APIError(416, "out_of_range", message, param="from")
 
     async def _send_whole(self, utterance: Utterance, send: Send) -> None:
-        with closing(Encoder(self._order.format, self._order.rate_hz)) as encoder:
+        with closing(Encoder(self._request.format, self._request.rate_hz)) as encoder:
             body, samples = [encoder.start()], list[Samples]()
             async for event in utterance:
                 if isinstance(event, np.ndarray):
@@ -132,8 +132,8 @@ class Reply(Response):
 
     async def _begin(self, send: Send, extra: dict[str, str]) -> None:
         """The head; if the connection breaks from now on, the response can be continued."""
-        front = self._front
-        front.recent.keep(self._order, front.dispatcher.hello.get("fingerprint"))
+        context = self._context
+        context.recent.keep(self._request, context.dispatcher.hello.get("fingerprint"))
         headers = [(n.encode(), v.encode("latin-1")) for n, v in (self._head() | extra).items()]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         self._has_begun = True
@@ -142,27 +142,27 @@ class Reply(Response):
         self._n_bytes += len(body)
         self._sum.update(body)
         message: MutableMapping[str, Any] = {"type": "http.response.body", "body": body}
-        async with asyncio.timeout(self._front.config.stall_s):  # its place is wanted by others
+        async with asyncio.timeout(self._context.config.stall_s):  # its place is wanted by others
             await send({**message, "more_body": more_body})
 
     async def _pieces(self, utterance: Utterance) -> AsyncGenerator[bytes]:
-        order = self._order
-        with closing(Encoder(order.format, order.rate_hz)) as encoder:
+        request = self._request
+        with closing(Encoder(request.format, request.rate_hz)) as encoder:
             head = encoder.start()
-            max_wait_s = self._front.config.max_prebuffer_s if order.is_prebuffered else 0.0
+            max_wait_s = self._context.config.max_prebuffer_s if request.is_prebuffered else 0.0
             async for event in utterance.paced(max_wait_s):
                 if isinstance(event, np.ndarray):
                     head += await coded(encoder, event)
                     if head:
                         yield self._framed(head)
                     head = b""
-                elif order.is_sse and order.has_words:
+                elif request.is_sse and request.has_words:
                     yield _event(type="speech.audio.words", words=_words(event))
             if rest := head + encoder.finish():
                 yield self._framed(rest)
-        if order.is_sse:
+        if request.is_sse:
             assert utterance.outcome is not None
-            n_in, n_out = order.n_characters, utterance.outcome.n_tokens
+            n_in, n_out = request.n_characters, utterance.outcome.n_tokens
             usage = {"input_tokens": n_in, "output_tokens": n_out, "total_tokens": n_in + n_out}
             ending = utterance.outcome.ending
             yield _event(
@@ -173,42 +173,42 @@ class Reply(Response):
             )
 
     def _framed(self, data: bytes) -> bytes:
-        if not self._order.is_sse:
+        if not self._request.is_sse:
             return data
         return _event(type="speech.audio.delta", audio=base64.b64encode(data).decode())
 
     def _head(self) -> dict[str, str]:
-        order, utterance = self._order, self._utterance
+        request, utterance = self._request, self._utterance
         assert utterance is not None
         headers = {
-            "content-type": order.content_type,
+            "content-type": request.content_type,
             "cache-control": "no-store",
             "x-accel-buffering": "no",
-            "x-sample-rate": str(order.rate_hz),
-            "x-seed": str(order.ask.options.get("seed", 0)),
+            "x-sample-rate": str(request.rate_hz),
+            "x-seed": str(request.job.options.get("seed", 0)),
             "server-timing": utterance.timing,
         }
         if utterance.prebuffer.prior is not None:
             headers["x-real-time-factor"] = f"{utterance.prebuffer.prior:.3f}"
-        if self._front.dispatcher.hello.get("is_watermarked"):
+        if self._context.dispatcher.hello.get("is_watermarked"):
             headers["x-watermark"] = "perth"
-        if order.ignored:
-            headers["x-ignored"] = ", ".join(order.ignored)
+        if request.ignored:
+            headers["x-ignored"] = ", ".join(request.ignored)
         if self._utterance is not None and self._utterance.unspoken:
             headers["x-unspoken"] = quote("".join(self._utterance.unspoken), safe="")
         return headers
 
     def _note(self) -> None:
         """One line, one receipt, and the counters; no text."""
-        front, order, utterance = self._front, self._order, self._utterance
+        context, request, utterance = self._context, self._request, self._utterance
         if utterance is None or self._ending == "rejected":
-            front.meters.requests.labels(self._ending).inc()
+            context.meters.requests.labels(self._ending).inc()
             return
-        Account("http", order.request_id, order.key, order.format).close(
-            front, utterance, self._ending, self._code
+        Account("http", request.request_id, request.key, request.format).close(
+            context, utterance, self._ending, self._code
         )
         receipt = {
-            "id": order.request_id,
+            "id": request.request_id,
             "finish_reason": self._ending,
             "error": self._code,
             "samples": utterance.n_received,
@@ -219,7 +219,7 @@ class Reply(Response):
             **utterance.report,
             "unspoken": utterance.unspoken,
         }
-        front.recent.keep_receipt(order.key.name, order.request_id, receipt)
+        context.recent.keep_receipt(request.key.name, request.request_id, receipt)
 
 
 def _words(words: list[Word]) -> list[dict[str, Any]]:

@@ -18,19 +18,19 @@ from nightingale.server.dispatch import Dispatcher
 from nightingale.server.drain import Session
 from nightingale.server.keys import ANYBODY, Key, Keys
 from nightingale.server.listeners import is_loopback
-from nightingale.server.meters import Meters
+from nightingale.server.metrics import Metrics
 from nightingale.server.recent import RecentRequests
 from nightingale.server.schemas import Sampling, parse_format
-from nightingale.server.utterance import Ask, Samples
+from nightingale.server.utterance import Samples, WorkerRequest
 from nightingale.server.voices import Voices
 
 log = logging.getLogger("nightingale.front")
 
-_BREATH = 2400  # samples that are coded before others may go on
+YIELD_EVERY = 2400  # samples that are coded before others may go on
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class HttpConfig:
     """What the person who runs the server decides."""
 
     host: str = "127.0.0.1"
@@ -56,10 +56,10 @@ class Config:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SpeechRequest:
     """A request that was understood: what to ask of the worker, and how to send it back."""
 
-    ask: Ask
+    job: WorkerRequest
     format: str
     rate_hz: int
     is_sse: bool = False
@@ -73,7 +73,7 @@ class Order:
 
     @property
     def n_characters(self) -> int:
-        return sum(map(len, self.ask.text))
+        return sum(map(len, self.job.text))
 
     @property
     def content_type(self) -> str:
@@ -81,14 +81,14 @@ class Order:
 
 
 @dataclass(slots=True)
-class Front:
+class ServerContext:
     """One server."""
 
-    config: Config
+    config: HttpConfig
     dispatcher: Dispatcher
     voices: Voices
     keys: Keys
-    meters: Meters
+    meters: Metrics
     recent: RecentRequests = field(default_factory=RecentRequests)
     sessions: set[Session] = field(default_factory=set)  # WebSocket and Wyoming connections
     connections: Connections = field(init=False)
@@ -98,15 +98,19 @@ class Front:
         self.connections = Connections(self.config.connections, self.config.stall_s)
         self.connections.on_refused = lambda status: self.meters.refused.labels(str(status)).inc()
         self.meters.connections.set_function(lambda: len(self.connections))
-        self.cloner = Cloner(self.dispatcher.supervisor.recipe)
+        self.cloner = Cloner(self.dispatcher.supervisor.config)
 
-    def ask(self, text: str, voice: str | None, sampling: Sampling, key: Key = ANYBODY) -> Ask:
+    def worker_request(
+        self, text: str, voice: str | None, sampling: Sampling, key: Key = ANYBODY
+    ) -> WorkerRequest:
         """A whole text; the seed is drawn here if it is to be a new one, for it must not change."""
         if not any(character.isalnum() for character in text):
             raise TextError("there is nothing to say: give at least one word as input")
         self.check_length(len(text))
         found = self.voices.find(voice, key)
-        return Ask(self.options(sampling), [text], voice=found.digest, voice_file=found.data)
+        return WorkerRequest(
+            self.options(sampling), [text], voice=found.digest, voice_file=found.data
+        )
 
     def options(self, sampling: Sampling) -> dict[str, Any]:
         options = sampling.options()
@@ -143,8 +147,8 @@ async def coded(encoder: Encoder, samples: Samples) -> bytes:
     """What `feed` gives, with a breath now and then: a second of Opus is 16 ms of work, and the
     others wait."""
     parts = []
-    for at in range(0, len(samples), _BREATH):
-        parts.append(encoder.feed(samples[at : at + _BREATH]))
+    for at in range(0, len(samples), YIELD_EVERY):
+        parts.append(encoder.feed(samples[at : at + YIELD_EVERY]))
         await asyncio.sleep(0)
     return b"".join(parts)
 

@@ -14,35 +14,39 @@ from typing import Any
 import httpx
 import pytest
 
-from nightingale.server import chatterbox, health, listing, log, page, speech
+from nightingale.server import chatterbox, health, log, models_and_voices, page, speech
 from nightingale.server.app import make_app
 from nightingale.server.bodies import UPLOADS, ByteBudget
 from nightingale.server.connections import ConnectionLimits
+from nightingale.server.context import HttpConfig, ServerContext
 from nightingale.server.dispatch import Dispatcher, Limits
-from nightingale.server.front import Config, Front
-from nightingale.server.gate import Gate
 from nightingale.server.keys import Keys
-from nightingale.server.meters import Meters
-from nightingale.server.supervisor import Recipe, Supervisor
+from nightingale.server.metrics import Metrics
+from nightingale.server.middleware import AccessMiddleware
+from nightingale.server.supervisor import Supervisor, WorkerConfig
 from nightingale.server.voices import Voices
 
 
 def make_gate(
     folder: Path, key: str | None = None, keys: Path | None = None, **config: Any
-) -> Gate:
+) -> AccessMiddleware:
     """A front whose worker was never started."""
-    dispatcher = Dispatcher(Supervisor(Recipe(folder), folder), Limits())
+    dispatcher = Dispatcher(Supervisor(WorkerConfig(folder), folder), Limits())
     voices, known = Voices(folder / "voices"), Keys.read(keys, key)
-    return make_app(Front(Config(**config), dispatcher, voices, known, Meters(dispatcher)))
+    return make_app(
+        ServerContext(HttpConfig(**config), dispatcher, voices, known, Metrics(dispatcher))
+    )
 
 
 @pytest.fixture(scope="module")
-def gate(tmp_path_factory: pytest.TempPathFactory) -> Gate:
+def gate(tmp_path_factory: pytest.TempPathFactory) -> AccessMiddleware:
     """As it comes: on loopback, without keys."""
     return make_gate(tmp_path_factory.mktemp("home"))
 
 
-def ask(gate: Gate, method: str = "GET", path: str = "/v1/models", **more: Any) -> httpx.Response:
+def ask(
+    gate: AccessMiddleware, method: str = "GET", path: str = "/v1/models", **more: Any
+) -> httpx.Response:
     async def send() -> httpx.Response:
         transport = httpx.ASGITransport(app=gate)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
@@ -51,18 +55,18 @@ def ask(gate: Gate, method: str = "GET", path: str = "/v1/models", **more: Any) 
     return asyncio.run(send())
 
 
-def status_of(gate: Gate, host: str) -> int:
+def status_of(gate: AccessMiddleware, host: str) -> int:
     return ask(gate, headers={"host": host}).status_code
 
 
-def test_a_local_server_answers_to_names_of_this_machine_alone(gate: Gate) -> None:
+def test_a_local_server_answers_to_names_of_this_machine_alone(gate: AccessMiddleware) -> None:
     for host in ("localhost", "localhost:8004", "127.0.0.1:9", "[::1]:8004", "LOCALHOST"):
         assert status_of(gate, host) == 200, host
     for host in ("host.docker.internal:8004", "tts.example.org", "10.0.0.7", "", "localhost.evil"):
         assert status_of(gate, host) == 403, host
 
 
-def test_the_refusal_names_the_host_and_the_flag(gate: Gate) -> None:
+def test_the_refusal_names_the_host_and_the_flag(gate: AccessMiddleware) -> None:
     reply = ask(gate, headers={"host": "host.docker.internal:8004"})
     assert reply.status_code == 403
     assert "--allowed-host host.docker.internal" in reply.json()["error"]["message"]
@@ -102,7 +106,7 @@ SITES = ("cross-site", "same-site")
      ("HEAD", "/"), ("DELETE", "/v1/audio/voices/anna"), ("OPTIONS", "/v1/audio/speech")],
 )  # fmt: skip
 def test_a_page_of_another_site_may_load_nothing(
-    gate: Gate, tmp_path: Path, site: str, method: str, path: str
+    gate: AccessMiddleware, tmp_path: Path, site: str, method: str, path: str
 ) -> None:
     """<img> and <audio> send no Origin, but browsers say where the page is from."""
     told = {"sec-fetch-site": site, "sec-fetch-mode": "no-cors"}
@@ -119,7 +123,7 @@ def test_a_page_of_another_site_may_load_nothing(
     assert anybody.headers["cross-origin-resource-policy"] == "cross-origin"
 
 
-def test_a_link_of_another_site_may_open_the_page_and_nothing_else(gate: Gate) -> None:
+def test_a_link_of_another_site_may_open_the_page_and_nothing_else(gate: AccessMiddleware) -> None:
     link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
     for path, status in (("/", 200), ("/docs", 200), ("/tts-stream?text=Hello.", 403)):
         assert ask(gate, "GET", path, headers=link).status_code == status
@@ -162,8 +166,8 @@ def test_every_route_that_takes_a_form_is_known_as_an_upload(tmp_path: Path) -> 
     gate = make_gate(tmp_path)
     paths = {
         getattr(route, "path", "")
-        for module in (speech, listing, chatterbox, health, page)
-        for route in module.routes(gate._front).routes
+        for module in (speech, models_and_voices, chatterbox, health, page)
+        for route in module.routes(gate._context).routes
         if "POST" in getattr(route, "methods", ())
     }
     form = {"files": {"x": b"x"}}
@@ -235,7 +239,7 @@ FORM = "application/x-www-form-urlencoded"  # what `curl -d` says
 
 @pytest.mark.parametrize("content_type", [None, FORM, "application/json", f"{FORM}; charset=utf-8"])
 def test_a_json_object_is_understood_whatever_it_is_called(
-    content_type: str | None, gate: Gate
+    content_type: str | None, gate: AccessMiddleware
 ) -> None:
     """An unknown voice is named: so far it was read."""
     headers = {"content-type": content_type} if content_type else {}
@@ -250,7 +254,7 @@ def test_a_json_object_is_understood_whatever_it_is_called(
      ("application/json", b"{"), ("application/json", b'"Hello."')],
 )  # fmt: skip
 def test_what_is_no_json_object_is_told_what_to_send(
-    content_type: str | None, body: bytes, gate: Gate
+    content_type: str | None, body: bytes, gate: AccessMiddleware
 ) -> None:
     headers = {"content-type": content_type} if content_type else {}
     reply = ask(gate, "POST", "/v1/audio/speech", headers=headers, content=body)
@@ -265,7 +269,7 @@ def test_what_is_no_json_object_is_told_what_to_send(
 )  # fmt: skip
 @pytest.mark.parametrize("content_type", [None, FORM, "text/plain", "application/json"])
 def test_a_form_of_another_site_is_refused(
-    headers: dict[str, str], content_type: str | None, gate: Gate
+    headers: dict[str, str], content_type: str | None, gate: AccessMiddleware
 ) -> None:
     """Browsers send these without asking first."""
     given = {**headers, **({"content-type": content_type} if content_type else {})}
@@ -309,7 +313,7 @@ def test_busy_servers_and_spent_keys_are_logged(
     gate = make_gate(tmp_path, keys=file)
     ask(gate, "POST", "/tts", headers={"x-api-key": "open"}, json={"text": "Hello."})
     gate = make_gate(tmp_path)
-    gate._front.dispatcher.drain()
+    gate._context.dispatcher.drain()
     ask(gate, "POST", "/tts", json={"text": "Hello."})
     ask(gate, "GET", "/health")
     noted = [(line.__dict__["status"], line.__dict__["code"]) for line in caplog.records]

@@ -22,7 +22,7 @@ _FIRST_S = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30)
 _RTF = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.85, 1, 1.25, 1.5, 2, 3, 5)
 
 
-class Meters:
+class Metrics:
     """One set for each server."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:

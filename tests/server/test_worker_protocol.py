@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightingale.errors import WorkerError
-from nightingale.server import wire
+from nightingale.server import worker_protocol
 
 
-async def read(data: bytes, cuts: list[int] | None = None) -> list[tuple[wire.Message, bytes]]:
+async def read(
+    data: bytes, cuts: list[int] | None = None
+) -> list[tuple[worker_protocol.Message, bytes]]:
     reader = asyncio.StreamReader()
     for cut in cuts or []:
         reader.feed_data(data[:cut])
@@ -22,7 +24,7 @@ async def read(data: bytes, cuts: list[int] | None = None) -> list[tuple[wire.Me
     reader.feed_data(data)
     reader.feed_eof()
     frames = []
-    while (frame := await wire.receive(reader)) is not None:
+    while (frame := await worker_protocol.receive(reader)) is not None:
         frames.append(frame)
     return frames
 
@@ -35,17 +37,17 @@ def test_what_is_packed_comes_out(
     said: list[tuple[dict[str, int], bytes]], cuts: list[int]
 ) -> None:
     frames = [({**message, "kind": "audio"}, payload) for message, payload in said]
-    data = b"".join(wire.pack(message, payload) for message, payload in frames)
+    data = b"".join(worker_protocol.pack(message, payload) for message, payload in frames)
     assert asyncio.run(read(data, cuts)) == frames
 
 
 @pytest.mark.parametrize(
     "data",
     [
-        wire.pack({"kind": "audio"}, b"12345678")[:-1],
+        worker_protocol.pack({"kind": "audio"}, b"12345678")[:-1],
         b"\x01",
-        struct.pack("<II", wire.MAX_HEADER + 1, 0),
-        struct.pack("<II", 2, wire.MAX_PAYLOAD + 1),
+        struct.pack("<II", worker_protocol.MAX_HEADER + 1, 0),
+        struct.pack("<II", 2, worker_protocol.MAX_PAYLOAD + 1),
         struct.pack("<II", 2, 0) + b"{]",
         struct.pack("<II", 2, 0) + b"[]",
         struct.pack("<II", 2, 0) + b"{}",
@@ -60,9 +62,9 @@ def test_what_is_no_frame_is_refused(data: bytes) -> None:
 
 def test_what_is_too_large_is_not_sent() -> None:
     with pytest.raises(WorkerError, match="at most"):
-        wire.pack({"kind": "clone"}, bytes(wire.MAX_PAYLOAD + 1))
+        worker_protocol.pack({"kind": "clone"}, bytes(worker_protocol.MAX_PAYLOAD + 1))
 
 
 def test_nobody_there_is_said_so() -> None:
     with pytest.raises(WorkerError, match="no worker answers"):
-        asyncio.run(wire.connect("/nowhere/at/all.sock"))
+        asyncio.run(worker_protocol.connect("/nowhere/at/all.sock"))
