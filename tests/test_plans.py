@@ -78,7 +78,7 @@ def test_the_flow_is_hastened_where_it_can_be(release: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_remembered_recording_serves_every_request_alike(release: Path, tmp_path: Path) -> None:
+def test_a_cached_prompt_serves_every_request_alike(release: Path, tmp_path: Path) -> None:
     plan = Plan("own", prompt_cache=True)
     tts = Nightingale.load(release, home=tmp_path, device="cpu", watermark=False, plan=plan)
     first, other, again = (tts.say(t, max_tokens=8).samples for t in (TEXT, "Yes.", TEXT))

@@ -1,4 +1,4 @@
-"""Frames behind remembered ones are rendered as if all had been rendered at once, with a mask."""
+"""Frames behind cached ones are rendered as if all had been rendered at once, with a mask."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_a_used_prefix_gives_the_tokens_of_a_fresh_one_to_the_bit(family: Family
     assert list(model.decode(text, used, options)) == list(model.decode(text, fresh, options))
 
 
-def test_the_wordless_row_is_read_once_a_voice() -> None:
+def test_the_uncond_row_is_read_once_a_voice() -> None:
     model = tiny_t3()
     prefix = model.prefix(tiny_voice(), 0.5)
     lengths = []

@@ -282,7 +282,7 @@ def test_a_form_of_another_site_is_refused(
 def test_refusals_are_logged_with_their_reason_and_without_keys_and_texts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "nightingale.gate")
+    caplog.set_level("INFO", "nightingale.access")
     gate = make_gate(tmp_path, key="sesame", max_characters=20)
     path, headers = "/v1/audio/speech", {"x-api-key": "sesame"}
     ask(gate, headers={"authorization": "Bearer secret"})
@@ -307,7 +307,7 @@ def test_refusals_are_logged_with_their_reason_and_without_keys_and_texts(
 def test_busy_servers_and_spent_keys_are_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "nightingale.gate")
+    caplog.set_level("INFO", "nightingale.access")
     file = tmp_path / "keys.toml"
     file.write_text(f'[anna]\nsha256 = "{hashlib.sha256(b"open").hexdigest()}"\nmax_characters = 3')
     gate = make_gate(tmp_path, keys=file)

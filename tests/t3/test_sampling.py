@@ -29,7 +29,7 @@ def kept(logits: torch.Tensor) -> list[int]:
     return logits.isfinite().nonzero().flatten().tolist()
 
 
-def test_guidance_moves_away_from_the_wordless_row() -> None:
+def test_guidance_moves_away_from_the_uncond_row() -> None:
     logits = torch.tensor([[1.0, 2.0], [0.0, 4.0]])
     assert guide(logits, 0.5).tolist() == [1.5, 1.0]
 

@@ -114,7 +114,7 @@ def to_levels(spectrum: Tensor) -> Tensor:
 
 
 def gate(levels: Tensor, loudest: Tensor | None = None) -> Tensor:
-    """(1025, T) -> (T,): 1 for the frames that take the mark, 0 for the quiet ones."""
+    """(1025, T) -> (T,): 1 for the frames that take the watermark, 0 for the quiet ones."""
     sums = levels.sum(dim=0)
     return (sums > QUIET * (sums.max() if loudest is None else loudest)).to(levels.dtype)
 

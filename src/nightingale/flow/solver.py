@@ -72,7 +72,7 @@ def solve_chunk(
     schedule: Schedule,
     before: Sequence[StepCaches],
 ) -> tuple[Tensor, StepCaches]:
-    """As `solve`, for frames behind others that are remembered; the mel, and what they leave."""
+    """As `solve`, for frames behind others that are cached; the mel, and what they leave."""
     times = schedule.times()
     shifts = estimator.shifts(times[:-1], times[1:])
     left = StepCaches()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from nightingale.server.api_errors import APIError
 from nightingale.server.listeners import is_loopback
 
-log = logging.getLogger("nightingale.gate")  # whose lines are limited to a few a second
+log = logging.getLogger("nightingale.access")  # whose lines are limited to a few a second
 
 MAX_PER_ADDRESS = 64  # connections, unless something else is asked for
 _MAX_UNSENT = 256 * 2**20  # bytes that wait for all clients together

@@ -24,7 +24,7 @@ from nightingale.server.schemas import Sampling, parse_format
 from nightingale.server.utterance import Samples, WorkerRequest
 from nightingale.server.voices import Voices
 
-log = logging.getLogger("nightingale.front")
+log = logging.getLogger("nightingale.server")
 
 YIELD_EVERY = 2400  # samples that are coded before others may go on
 

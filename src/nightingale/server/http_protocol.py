@@ -21,7 +21,7 @@ from nightingale.server.api_errors import APIError
 from nightingale.server.bucket import TokenBucket
 from nightingale.server.connections import Connections
 
-log = logging.getLogger("nightingale.gate")
+log = logging.getLogger("nightingale.access")
 
 _MAX_PIPELINED = 16  # requests that wait for the answers to those before them
 _MAX_WS_LINE = 8000  # bytes of a header of a WebSocket's request; its library takes 8192

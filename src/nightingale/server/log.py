@@ -62,7 +62,7 @@ def start(level: str, format_: str = "auto") -> None:
     is_text = sys.stderr.isatty() if format_ == "auto" else format_ == "text"
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(TextLines() if is_text else JsonLines())
-    handler.addFilter(RateLimit("nightingale.gate"))
+    handler.addFilter(RateLimit("nightingale.access"))
     handler.addFilter(RateLimit("uvicorn"))  # has a line for each request that is not HTTP
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 

@@ -21,7 +21,7 @@ from nightingale.server.connections import network_of
 from nightingale.server.context import ServerContext
 from nightingale.server.keys import ANYBODY, Key
 
-log = logging.getLogger("nightingale.gate")
+log = logging.getLogger("nightingale.access")
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -15,9 +15,7 @@ from nightingale.core import END_OF_SPEECH, TOKENS_PER_SECOND
 from nightingale.t3.attention import Alignment, Heads
 from nightingale.t3.sampling import Sampler
 
-SURE = (
-    0.3  # of a head's attention, on one letter; half of it in a short text, where less is by chance
-)
+SURE = 0.3  # of a head's attention, on one letter; half of it in a short text, where less is noise
 JUMP = 8  # letters: further ahead is not progress but a stray look
 TAIL = 3  # the last stop, the end of text, and one more: none of them must be heard
 PATIENCE = 30  # tokens on one letter, after which speech may end there
