@@ -70,7 +70,7 @@ def _check_hosts(given: list[str]) -> list[str]:
 
 def serve(  # noqa: PLR0913, PLR0917
     context: typer.Context,
-    config: Path | None = typer.Option(
+    config: Path | None = typer.Option(  # noqa: ARG001
         None, is_eager=True, callback=read_config, help="TOML file with values for these options."
     ),
     host: str = typer.Option(
