@@ -33,7 +33,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 app = typer.Typer(add_completion=False, help=__doc__)
 Model = Annotated[str, typer.Option(help="Name or folder.")]
-Random = Annotated[bool, typer.Option(help="As large as the named model, by rng.")]
+Random = Annotated[bool, typer.Option(help="As large as the named model, with random weights.")]
 Decoder = Annotated[str | None, typer.Option()]
 
 

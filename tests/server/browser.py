@@ -1,4 +1,4 @@
-"""A browser on the page, an instrument on its sound metadata, and a worker of any speed."""
+"""A browser on the page, an instrument on its sound card, and a worker of any speed."""
 
 from __future__ import annotations
 

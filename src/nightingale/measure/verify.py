@@ -106,7 +106,7 @@ class Verifier:
         self._voices = judge.enroll(own[: max(1, len(own) // 4)]) if judge else {}
 
     def verify(self, tts: Nightingale) -> Verdict:
-        """Compare an tts: a plan, another precision, or a planted fault."""
+        """Compare a model: a plan, another precision, or a planted fault."""
         verdict = Verdict(tts.components.plan.name, weights_mb=weights_mb(tts))
         clips = []
         for seed, text in enumerate(self._texts):
