@@ -11,8 +11,7 @@ import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-from nightingale import Nightingale
-from nightingale.audio.encode import encode
+from nightingale import Nightingale, encode
 
 MAX_TEXT = 2000  # characters
 PAGE = b"""<!doctype html><meta charset="utf-8"><title>Nightingale</title>

@@ -9,9 +9,7 @@ import subprocess
 import sys
 import time
 
-from nightingale import Nightingale
-from nightingale.audio.encode import encode
-from nightingale.speech import SpeechStream
+from nightingale import Nightingale, SpeechStream, encode
 
 PLAYER = ("aplay", "-q", "-")  # or anything else that plays a WAV stream
 

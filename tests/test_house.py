@@ -15,6 +15,7 @@ import nightingale
 
 SOURCE = Path(nightingale.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
+EXAMPLES = SOURCE.parents[1] / "examples"
 FRONT_DOORS = (Path("__init__.py"), Path("cli/__init__.py"), Path("pipeline.py"))
 MAX_FILE, MAX_FUNCTION = 400, 60
 
@@ -37,12 +38,25 @@ def test_a_file_keeps_the_house_rules(file: Path) -> None:
 
 
 def test_the_public_names_are_the_exported_ones() -> None:
-    names = {"Audio", "Nightingale", "NightingaleError", "Options", "Voice", "__version__"}
-    assert set(nightingale.__all__) == names
+    names = (
+        "AsyncSpeechStream Audio AudioChunk Checkpoint Nightingale NightingaleError Options Plan"
+    )
+    names += " SpeechStream Voice VoiceLibrary Word __version__ encode"
+    assert set(nightingale.__all__) == set(names.split())
     for name in nightingale.__all__:
         assert getattr(nightingale, name)
     with pytest.raises(AttributeError, match="has no attribute 'Nightingail'"):
         getattr(nightingale, "Nightingail")  # noqa: B009
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.py")), ids=lambda file: file.name)
+def test_an_example_imports_public_names_only(file: Path) -> None:
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("nightingale"):
+            assert node.module == "nightingale", ast.unparse(node)
+            assert {alias.name for alias in node.names} <= set(nightingale.__all__)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) != "self":
+            assert not node.attr.startswith("_"), ast.unparse(node)
 
 
 def test_the_import_contract_is_kept_and_can_be_broken(tmp_path: Path) -> None:

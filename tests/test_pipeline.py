@@ -218,9 +218,9 @@ def test_what_cloning_needs_is_not_loaded_for_speaking(
 @pytest.mark.slow
 def test_a_cloned_voice_speaks_and_is_its_own(releases: Path, home: Path, recording: Path) -> None:
     tts = load(releases, "english", home)
-    voice, report = tts.clone(recording)
-    assert report.seconds == pytest.approx(4, abs=0.01)
-    again, _ = tts.clone(recording.read_bytes())
+    voice = tts.clone(recording)
+    assert voice.report.seconds == pytest.approx(4, abs=0.01)
+    again = tts.clone(recording.read_bytes())
     metadata = VoiceMetadata("english")
     assert to_bytes(voice, metadata) == to_bytes(again, metadata)
     cloned, own = (tts.say(TEXT, who, max_tokens=10) for who in (voice, None))
@@ -235,8 +235,10 @@ def test_what_cannot_be_spoken_is_refused_by_name(releases: Path, home: Path) ->
         tts.say(TEXT, language="de")
     with pytest.raises(OptionError, match="temperature"):
         tts.say(TEXT, temperature=-1)
-    with pytest.raises(TypeError, match="loudness"):
-        tts.say(TEXT, loudness=3)
+    with pytest.raises(OptionError, match="no option 'temprature'; did you mean temperature"):
+        tts.say(TEXT, temprature=0.5)  # type: ignore[call-arg]
+    with pytest.raises(OptionError, match="seed is '7', but must be a whole number"):
+        tts.say(TEXT, seed="7")  # type: ignore[arg-type]
 
 
 def test_a_model_that_says_nothing_is_an_error(releases: Path, home: Path) -> None:
@@ -325,12 +327,12 @@ def test_a_recordings_loudness_is_kept_if_asked(
     releases: Path, home: Path, recording: Path
 ) -> None:
     tts = load(releases, "english", home)
-    voice, report = tts.clone(recording, keep_loudness=True)
-    assert (report.level, voice.gain_db) == (None, 0.0)
+    voice = tts.clone(recording, keep_loudness=True)
+    assert (voice.report.level, voice.gain_db) == (None, 0.0)
     mel = flow_mel(torch.from_numpy(read(recording, 24_000)))
     assert torch.equal(voice.flow.mel, mel)
-    levelled, report = tts.clone(recording)
-    assert report.level is not None
-    shift = report.level.gain_db * np.log(10) / 20
+    levelled = tts.clone(recording)
+    assert levelled.report.level is not None
+    shift = levelled.report.level.gain_db * np.log(10) / 20
     loud = mel > mel.max() - 5  # where no floor is
     assert torch.allclose(levelled.flow.mel[loud], mel[loud] + shift, atol=0.01)

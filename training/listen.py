@@ -101,7 +101,7 @@ class Studio:
                 break
         recording = io.BytesIO()
         soundfile.write(recording, np.concatenate(parts), SAMPLES_PER_SECOND, format="WAV")
-        return self._tts("standard").clone(recording.getvalue())[0]
+        return self._tts("standard").clone(recording.getvalue())
 
     def _tts(self, decoder: str) -> Nightingale:
         if decoder not in self._engines:

@@ -15,20 +15,35 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 
 _HOMES = {
+    "AsyncSpeechStream": "nightingale.async_stream",
     "Audio": "nightingale.audio.clip",
+    "AudioChunk": "nightingale.core",
+    "Checkpoint": "nightingale.speech",
     "Nightingale": "nightingale.pipeline",
     "NightingaleError": "nightingale.errors",
     "Options": "nightingale.core",
+    "Plan": "nightingale.core",
+    "SpeechStream": "nightingale.speech",
     "Voice": "nightingale.core",
+    "VoiceLibrary": "nightingale.voice.library",
+    "Word": "nightingale.core",
+    "encode": "nightingale.audio.encode",
 }
 
-__all__ = ["Audio", "Nightingale", "NightingaleError", "Options", "Voice", "__version__"]
+__all__ = [
+    "AsyncSpeechStream", "Audio", "AudioChunk", "Checkpoint", "Nightingale", "NightingaleError",
+    "Options", "Plan", "SpeechStream", "Voice", "VoiceLibrary", "Word", "__version__", "encode",
+]  # fmt: skip
 
 if TYPE_CHECKING:
+    from nightingale.async_stream import AsyncSpeechStream
     from nightingale.audio.clip import Audio
-    from nightingale.core import Options, Voice
+    from nightingale.audio.encode import encode
+    from nightingale.core import AudioChunk, Options, Plan, Voice, Word
     from nightingale.errors import NightingaleError
     from nightingale.pipeline import Nightingale
+    from nightingale.speech import Checkpoint, SpeechStream
+    from nightingale.voice.library import VoiceLibrary
 
 
 def __getattr__(name: str) -> Any:

@@ -6,8 +6,10 @@ P prompt tokens, M mel frames, L layers. Knows nothing of any stage, file or dev
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from nightingale.errors import OptionError
 
@@ -67,6 +69,15 @@ class Options:
             return cls(exaggeration=0.0, cfg_weight=0.0, min_p=0.0, top_p=0.95, top_k=1000)
         return cls()
 
+    def updated(self, fields: Mapping[str, Any]) -> Options:
+        """The same with some fields changed; a name that is none of them is an OptionError."""
+        for name in fields:
+            if name not in self.__dataclass_fields__:
+                nearest = difflib.get_close_matches(name, self.__dataclass_fields__, 1)
+                hint = f"did you mean {nearest[0]}?" if nearest else "see nightingale.Options"
+                raise OptionError(f"there is no option {name!r}; {hint}")
+        return replace(self, **fields)
+
     def __post_init__(self) -> None:
         self._check("exaggeration", 0.0, 10.0)
         self._check("cfg_weight", 0.0, 10.0)
@@ -82,8 +93,31 @@ class Options:
 
     def _check(self, name: str, low: float, high: float) -> None:
         value = getattr(self, name)
+        is_whole = isinstance(low, int) and isinstance(high, int)
+        if isinstance(value, bool) or not isinstance(value, int if is_whole else (int, float)):
+            raise OptionError(f"{name} is {value!r}, but must be a {'whole ' * is_whole}number")
         if not low <= value <= high:  # NaN fails this too
             raise OptionError(f"{name} is {value}, but must lie between {low} and {high}")
+
+
+class OptionFields(TypedDict, total=False):
+    """Fields of `Options` as keyword arguments: those that are left out keep their defaults."""
+
+    language: str | None
+    exaggeration: float
+    guard: bool
+    cfg_weight: float
+    temperature: float
+    repetition_penalty: float
+    min_p: float
+    top_p: float
+    top_k: int
+    sentence_pause_ms: int
+    item_pause_ms: int
+    paragraph_pause_ms: int
+    heading_pause_ms: int
+    seed: int
+    max_tokens: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,28 +1,28 @@
 """Text in, sound out: the only file that knows the order of the rooms.
 
-`Nightingale` holds the weights of one model and nothing of any request. Plans without a grid render
-an utterance at once, numerically the upstream model; those with one render it window after window.
+`Nightingale` holds the weights of one model and nothing of any request. Plans without windows
+render an utterance at once, numerically the upstream model; the others window after window.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nightingale.async_stream import AsyncSpeechStream
 from nightingale.audio.clip import Audio
-from nightingale.audio.files import read
-from nightingale.audio.loudness import loudness
 from nightingale.audio.pauses import PartJoiner, fade_out
+from nightingale.cloning import ClonedVoice, VoiceCloner
 from nightingale.core import (
     END_OF_SPEECH,
     N_SPEECH_CODES,
@@ -31,15 +31,15 @@ from nightingale.core import (
     START_OF_SPEECH,
     AudioChunk,
     FlowPrompt,
+    OptionFields,
     Options,
     Plan,
     Voice,
 )
 from nightingale.errors import SpeechError
 from nightingale.flow.window import FlowState
-from nightingale.loader import REFERENCE, Components, load_components, load_encoders
+from nightingale.loader import REFERENCE, Components, load_components
 from nightingale.nn import amx
-from nightingale.nn.deterministic import one_thread
 from nightingale.nn.lru import ByteLimitedLRU
 from nightingale.nn.noise import derive_seed
 from nightingale.settings import Settings
@@ -48,12 +48,12 @@ from nightingale.t3.guard import Guard
 from nightingale.t3.prefix import Prefixes
 from nightingale.text.readable import Reader
 from nightingale.text.split import EAGER, SINGLE, WHOLE, TextPart, split, split_stream
-from nightingale.text.structure import Break, pauses_ms
+from nightingale.text.structure import Break, pause_samples
 from nightingale.text.words import rest, spans
 from nightingale.vocoder.model import fade_in
 from nightingale.voice import level
-from nightingale.voice.clone import Encoders, clone
-from nightingale.voice.inspect import Report, inspect
+from nightingale.voice.clone import Encoders
+from nightingale.voice.library import VoiceLibrary
 from nightingale.windowing import TokenWindow, WaveDecoder, WaveState, token_windows
 
 # torch's libraries keep a kernel for every shape that they met, 1,024 of each kind by
@@ -70,10 +70,6 @@ _RETRIES = 2**40  # their seeds are far from those of later parts
 _SILENCE = [4299] * 3  # tokens that sound like nothing: Turbo and Nano end with them
 
 
-def _n_samples(ms: int) -> int:
-    return ms * SAMPLES_PER_SECOND // 1000
-
-
 def _content(prompt: FlowPrompt) -> tuple[Tensor, ...]:
     return prompt.tokens, prompt.mel, prompt.xvector
 
@@ -81,8 +77,8 @@ def _content(prompt: FlowPrompt) -> tuple[Tensor, ...]:
 class Nightingale:
     """One model, ready to speak. Requests from several threads wait for each other."""
 
-    def __init__(self, components: Components) -> None:
-        self.components = components
+    def __init__(self, components: Components, home: Path | None = None) -> None:
+        self.components, self._home = components, home or Settings.read(os.environ).home
         self.defaults = Options.of(components.model.family)
         self._prefixes = Prefixes(components.t3.prefix)
         self._prompt_states: ByteLimitedLRU[FlowState] = ByteLimitedLRU(_MAX_PROMPT_BYTES)
@@ -91,7 +87,7 @@ class Nightingale:
         sound = components.flow, components.vocoder, components.watermarker
         self._decoder = WaveDecoder(*sound, components.plan.vocoder_lookahead, self._drops_last)
         self._lock = threading.Lock()
-        self._own_lufs: float | None = None  # how loud the model's own voice speaks, once known
+        self.cloner = VoiceCloner(components, self.say, self._lock)
 
     @classmethod
     def load(
@@ -107,15 +103,30 @@ class Nightingale:
         """A pulled model by its name, a folder of released files, or the best that is here."""
         home = home or Settings.read(os.environ).home
         chosen = Plan.named(plan) if isinstance(plan, str) else plan
-        return cls(load_components(model, home, device, decoder, watermark, chosen))
+        return cls(load_components(model, home, device, decoder, watermark, chosen), home)
+
+    @property
+    def sample_rate(self) -> int:
+        """Samples a second of everything that it says."""
+        return SAMPLES_PER_SECOND
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Codes of the languages that it speaks."""
+        return self.components.model.languages
+
+    @property
+    def voices(self) -> VoiceLibrary:
+        """The voices that are kept on this machine, by name."""
+        return VoiceLibrary(self._home / "voices")
 
     def say(
         self,
         text: str,
-        voice: Voice | None = None,
+        voice: Voice | str | None = None,
         *,
         progress: Progress = lambda _n_tokens: None,
-        **options: Any,
+        **options: Unpack[OptionFields],
     ) -> Audio:
         """Speak a text: all that `stream` gives, in one piece."""
         speech = self.stream(text, voice, progress=progress, **options)
@@ -126,19 +137,20 @@ class Nightingale:
     def stream(
         self,
         text: str | Iterable[str],
-        voice: Voice | None = None,
+        voice: Voice | str | None = None,
         *,
         progress: Progress = lambda _n_tokens: None,
         resume: Checkpoint | None = None,
-        **options: Any,
+        **options: Unpack[OptionFields],
     ) -> SpeechStream:
         """Speak a text, or one that is still being written, and hand out sound as it is made.
 
-        `options` are fields of `Options`; else the model's own hold. How soon there is sound is
-        the plan's choice: without a grid of windows, each part of the text comes at once. With a
-        checkpoint of the same request, `resume` gives what would have come behind it.
+        A voice is an object or the name of one of `voices`. `options` are fields of `Options`; else
+        the model's own hold. How soon there is sound is the plan's choice: without windows, each
+        part of the text comes at once. With a checkpoint of the same request, `resume` gives what
+        would have come behind it.
         """
-        wanted, speech = replace(self.defaults, **options), SpeechStream()
+        wanted, speech = self.defaults.updated(options), SpeechStream()
         whole, coming = (SINGLE, SINGLE) if self.knows_sentences else (WHOLE, EAGER)
         reader = Reader(self.components.tokenizer, wanted.language, speech.unspoken)
         parts = (
@@ -146,10 +158,22 @@ class Nightingale:
             if isinstance(text, str)
             else reader.arriving(text, lambda pieces: split_stream(pieces, coming))
         )
-        speech.steps = self._speak(
-            parts, voice or self.components.voice, wanted, progress, speech, resume
-        )
+        speech.steps = self._speak(parts, self._voice(voice), wanted, progress, speech, resume)
         return speech
+
+    def astream(
+        self,
+        text: str | Iterable[str] | AsyncIterable[str],
+        voice: Voice | str | None = None,
+        **options: Unpack[OptionFields],
+    ) -> AsyncSpeechStream:
+        """`stream` for asyncio; closing it early cancels the speech."""
+        return AsyncSpeechStream(text, lambda text: self.stream(text, voice, **options))
+
+    def _voice(self, wanted: Voice | str | None) -> Voice:
+        if isinstance(wanted, str):
+            return self.voices.load(wanted, self.components.model.family)[0]
+        return wanted or self.components.voice
 
     def _speak(
         self,
@@ -160,8 +184,9 @@ class Nightingale:
         speech: SpeechStream,
         resume: Checkpoint | None,
     ) -> Iterator[AudioChunk | None]:
+        pauses = pause_samples(options)
         joiner = PartJoiner(
-            min(_n_samples(ms) for kind, ms in pauses_ms(options).items() if kind),
+            min(pauses[kind] for kind in Break if kind),
             trims_start=self.components.plan.trims_silence,
             state=resume.joined if resume else None,
         )
@@ -184,7 +209,7 @@ class Nightingale:
                     derive_seed(options.seed, number), attempt and _RETRIES + attempt
                 )
                 wanted = replace(options, seed=seed)
-                pause = joiner.start_part(_n_samples(pauses_ms(options)[before]))
+                pause = joiner.start_part(pauses[before])
                 if len(pause):
                     yield AudioChunk(pause)
                 yield from self._speak_part(text, voice, wanted, progress, speech, joiner)
@@ -327,47 +352,22 @@ class Nightingale:
         force: bool = False,
         keep_loudness: bool = False,
         encoders: Encoders | None = None,
-    ) -> tuple[Voice, Report]:
-        """A voice from a few seconds of somebody speaking, and what there is to say about them.
+    ) -> ClonedVoice:
+        """A voice from a few seconds of somebody speaking; its `report` is on the recording.
 
         What is too short or no speech is refused unless `force` is set. The voice is made as loud
         as the model's own unless `keep_loudness` is set. Without `encoders`, the networks for it
         are loaded now and let go afterwards.
         """
-        family, own = self.components.model.family, self.components.voice
-        wave = read(recording, SAMPLES_PER_SECOND)
-        report = inspect(wave, family, force=force)
-        if keep_loudness:
-            level.check_kept(family)
-        else:
-            wave, found = level.normalize(wave, family, own.flow.mel)
-            report = replace(report, level=found)
-        with self._lock, one_thread():  # the same voice on every number of cores
-            voice = clone(wave, encoders or load_encoders(self.components), family)
-        if keep_loudness:
-            return voice, report
-        gain_db = level.output_gain_db(self._sample(voice), self.own_loudness())
-        return replace(voice, gain_db=gain_db), replace(report, output_gain_db=gain_db)
-
-    def own_loudness(self) -> float:
-        """LUFS of what the model's own voice speaks; measured once."""
-        if self._own_lufs is None:
-            self._own_lufs = loudness(self._sample(self.components.voice), SAMPLES_PER_SECOND)
-        return self._own_lufs
+        return self.cloner.clone(
+            recording, force=force, keep_loudness=keep_loudness, encoders=encoders
+        )
 
     def forget(self, voice: Voice) -> None:
         """Drop everything that was computed from a voice; a request with it computes it anew."""
         with self._lock:
             self._prefixes.forget(voice.t3)
             self._prompt_states.forget(_content(voice.flow))
-
-    def _sample(self, voice: Voice) -> NDArray[np.float32]:
-        """What a voice sounds like."""
-        try:
-            n_tokens = level.MAX_SAMPLE_TOKENS
-            return self.say(level.SAMPLE, voice, seed=0, guard=False, max_tokens=n_tokens).samples
-        except SpeechError:
-            return np.zeros(0, np.float32)
 
     def render(self, codes: Sequence[int], prompt: FlowPrompt, seed: int) -> Tensor:
         """(80, M): the mel of given speech tokens, whole or in windows, as the plan has it."""

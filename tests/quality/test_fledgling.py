@@ -62,7 +62,7 @@ def said(
         return [
             say(text, seed, "standard", name, voice)
             for name in CLONED
-            for voice in [engines["standard"].clone(VOICES / f"{name}_cloned.ogg")[0]]
+            for voice in [engines["standard"].clone(VOICES / f"{name}_cloned.ogg")]
             for seed, text in enumerate(sentences)
         ]
 

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from nightingale.cli import app
-from nightingale.voice.library import Library, to_bytes
+from nightingale.voice.library import VoiceLibrary, to_bytes
 from nightingale.voice.metadata import VoiceMetadata, is_voice_file, read_metadata
 from tests.voice.test_library import CARD, some_voice
 
@@ -22,7 +22,7 @@ Voice = Callable[..., Result]
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    Library(tmp_path / "home/voices").save("anna", some_voice(), CARD)
+    VoiceLibrary(tmp_path / "home/voices").save("anna", some_voice(), CARD)
     return tmp_path / "home"
 
 
@@ -95,7 +95,7 @@ def test_voices_are_kept_without_torch(home: Path, words: tuple[str, ...]) -> No
 
 
 def test_the_list_shows_what_is_known_of_each_voice(voice: Voice, home: Path) -> None:
-    Library(home / "voices").save(
+    VoiceLibrary(home / "voices").save(
         "zoe", some_voice(), VoiceMetadata("turbo", None, None, "a\x1b[31m\nb")
     )
     (home / "voices/broken.safetensors").write_bytes(b"no voice")

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from nightingale.core import Family, FlowPrompt, Voice
 from nightingale.errors import CorruptFileError, VoiceError
-from nightingale.voice.library import Library, from_release, read, to_bytes
+from nightingale.voice.library import VoiceLibrary, from_release, read, to_bytes
 from nightingale.voice.metadata import VoiceMetadata
 from tests.tiny import tiny_voice
 
@@ -29,15 +29,15 @@ def some_voice(seed: int = 0) -> Voice:
 
 
 @pytest.fixture
-def library(tmp_path: Path) -> Library:
-    return Library(tmp_path / "voices")
+def library(tmp_path: Path) -> VoiceLibrary:
+    return VoiceLibrary(tmp_path / "voices")
 
 
 def same(one: Voice, two: Voice) -> bool:
     return to_bytes(one, CARD) == to_bytes(two, CARD)
 
 
-def test_a_saved_voice_comes_back_with_its_card(library: Library) -> None:
+def test_a_saved_voice_comes_back_with_its_card(library: VoiceLibrary) -> None:
     library.save("anna", some_voice(), CARD)
     voice, metadata = library.load("anna")
     assert same(voice, some_voice())
@@ -45,7 +45,7 @@ def test_a_saved_voice_comes_back_with_its_card(library: Library) -> None:
     assert metadata == CARD
 
 
-def test_the_gains_of_a_voice_come_back(library: Library) -> None:
+def test_the_gains_of_a_voice_come_back(library: VoiceLibrary) -> None:
     voice = dataclasses.replace(some_voice(), gain_db=-2.5)
     library.save("anna", voice, dataclasses.replace(CARD, gain_db=4.2))
     loaded, metadata = library.load("anna")
@@ -55,14 +55,14 @@ def test_the_gains_of_a_voice_come_back(library: Library) -> None:
     assert library.load("old")[0].gain_db == 0.0
 
 
-def test_names_are_listed_in_order(library: Library) -> None:
+def test_names_are_listed_in_order(library: VoiceLibrary) -> None:
     assert library.names() == []
     for name in ("zoe", "anna"):
         library.save(name, some_voice(), CARD)
     assert library.names() == ["anna", "zoe"]
 
 
-def test_nothing_of_a_removed_voice_stays_on_disk(library: Library, tmp_path: Path) -> None:
+def test_nothing_of_a_removed_voice_stays_on_disk(library: VoiceLibrary, tmp_path: Path) -> None:
     library.save("anna", some_voice(), CARD)
     assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == ["anna.safetensors"]
     library.remove("anna")
@@ -71,7 +71,7 @@ def test_nothing_of_a_removed_voice_stays_on_disk(library: Library, tmp_path: Pa
         library.load("anna")
 
 
-def test_a_taken_name_is_not_written_over(library: Library) -> None:
+def test_a_taken_name_is_not_written_over(library: VoiceLibrary) -> None:
     library.save("anna", some_voice(), CARD)
     with pytest.raises(VoiceError, match="already"):
         library.save("anna", some_voice(1), CARD)
@@ -82,7 +82,7 @@ def test_a_taken_name_is_not_written_over(library: Library) -> None:
     "name",
     ["", ".", "..", "../anna", "a/b", "a\\b", "Anna", "a.b", "-a", "a" * 65, "ä", "a\n", "a\0"],
 )
-def test_a_name_never_leaves_its_folder(library: Library, name: str) -> None:
+def test_a_name_never_leaves_its_folder(library: VoiceLibrary, name: str) -> None:
     for use in (library.load, library.remove, lambda n: library.save(n, some_voice(), CARD)):
         with pytest.raises(VoiceError, match="cannot name a voice"):
             use(name)
@@ -170,7 +170,7 @@ def test_the_released_voice_is_understood() -> None:
     ],
 )
 def test_a_voice_is_refused_where_its_tokens_mean_something_else(
-    made_for: Family, asked: Family, fits: bool, library: Library
+    made_for: Family, asked: Family, fits: bool, library: VoiceLibrary
 ) -> None:
     library.save("anna", some_voice(), VoiceMetadata(made_for))
     if fits:

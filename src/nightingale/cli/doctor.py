@@ -86,9 +86,9 @@ def _digest(file: Path, settings: Settings) -> str:
 
 
 def _voices(settings: Settings) -> str:
-    from nightingale.voice.library import Library
+    from nightingale.voice.library import VoiceLibrary
 
-    names = Library(settings.home / "voices").names()
+    names = VoiceLibrary(settings.home / "voices").names()
     return ", ".join(names) or "the model's own; make one with `nightingale voice add`"
 
 

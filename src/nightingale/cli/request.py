@@ -73,7 +73,7 @@ class Request:
             import torch
 
             from nightingale.pipeline import Nightingale
-            from nightingale.voice.library import Library
+            from nightingale.voice.library import VoiceLibrary
 
             if self.threads:
                 torch.set_num_threads(self.threads)
@@ -85,7 +85,7 @@ class Request:
                 watermark=self.watermark,
                 plan=self.plan,
             )
-            library, family = Library(self.home / "voices"), tts.components.model.family
+            library, family = VoiceLibrary(self.home / "voices"), tts.components.model.family
             voice = library.load(self.voice, family)[0] if self.voice else None
         if self.model_name is None and tts.components.model.is_bundled and not self.is_quiet:
             console.print(

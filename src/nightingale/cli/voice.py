@@ -51,10 +51,10 @@ def add(  # noqa: PLR0913, PLR0917
     """
     settings: Settings = context.obj
 
-    from nightingale.voice.library import Library, read
+    from nightingale.voice.library import VoiceLibrary, read
     from nightingale.voice.metadata import VoiceMetadata, is_voice_file
 
-    library, console = Library(settings.home / "voices"), stderr()
+    library, console = VoiceLibrary(settings.home / "voices"), stderr()
     library.check_free(name)
     if is_voice_file(recording) or recording.suffix == ".safetensors":
         voice, metadata = read(recording)
@@ -68,7 +68,8 @@ def add(  # noqa: PLR0913, PLR0917
     from nightingale.pipeline import Nightingale
 
     tts = Nightingale.load(model, home=settings.home, device=device, watermark=False)
-    voice, report = tts.clone(recording, force=force, keep_loudness=keep_loudness)
+    voice = tts.clone(recording, force=force, keep_loudness=keep_loudness)
+    report = voice.report
     source = hashlib.sha256(recording.read_bytes()).hexdigest()
     gain_db = report.level.gain_db if report.level else 0.0
     library.save(

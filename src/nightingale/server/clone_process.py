@@ -51,12 +51,11 @@ class Studio:
 
         limit_cpu(self.cpu_s)
         try:
-            voice, report = self.model.clone(
-                recording, encoders=self.encoders, **message["options"]
-            )
+            voice = self.model.clone(recording, encoders=self.encoders, **message["options"])
         except Exception as error:
             return failure(error), b""
         source = hashlib.sha256(recording).hexdigest()
+        report = voice.report
         gain_db = report.level.gain_db if report.level else 0.0
         family = self.model.components.model.family
         metadata = VoiceMetadata(family, message["language"], source, message["consent"], gain_db)
@@ -108,7 +107,7 @@ def load(given: argparse.Namespace) -> Studio:
     model = Nightingale.load(given.model, home=given.home, device=given.device, watermark=False)
     encoders = load_encoders(model.components)
     begun = time.process_time()
-    model.own_loudness()
+    model.cloner.own_loudness()
     sample_s = time.process_time() - begun
     if (
         model.components.placement.device == HOST

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
 
-from nightingale.core import Options
+from nightingale.core import SAMPLES_PER_SECOND, Options
 
 _MARK = re.compile(r"(#{1,6}|[-*+•‣–]|\d{1,3}[.)])\s")
 _BEGUN_MARK = re.compile(r"#{1,6}|[-*+•‣–]|\d{1,3}[.)]?")  # what may still become one
@@ -33,9 +33,9 @@ class Break(IntEnum):
     HEADING = 5
 
 
-def pauses_ms(options: Options) -> dict[Break, int]:
+def pause_samples(options: Options) -> dict[Break, int]:
     """How long the pause of each kind is, as a request wants it."""
-    return {
+    pauses_ms = {
         Break.NONE: 0,
         Break.CLAUSE: min(_CLAUSE_PAUSE_MS, options.sentence_pause_ms),
         Break.SENTENCE: options.sentence_pause_ms,
@@ -43,6 +43,7 @@ def pauses_ms(options: Options) -> dict[Break, int]:
         Break.PARAGRAPH: options.paragraph_pause_ms,
         Break.HEADING: options.heading_pause_ms,
     }
+    return {kind: ms * SAMPLES_PER_SECOND // 1000 for kind, ms in pauses_ms.items()}
 
 
 def read_breaks(characters: Iterable[str]) -> Iterator[str | Break]:

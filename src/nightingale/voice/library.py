@@ -31,7 +31,7 @@ _LAYOUT: dict[str, tuple[torch.dtype, tuple[int | None, ...]]] = {
 }
 
 
-class Library(Folder):
+class VoiceLibrary(Folder):
     """The voices in one folder."""
 
     def save(self, name: str, voice: Voice, metadata: VoiceMetadata) -> Path:
