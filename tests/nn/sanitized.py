@@ -14,6 +14,7 @@ import argparse
 import ctypes
 import json
 import platform
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -142,15 +143,19 @@ def run_all(n_shapes: int) -> dict[str, int]:
     )  # fmt: skip
     for kind in SOURCES:
         name, library = "amx" if kind == "amx" else "library", compiled(kind)
-
-        def run(sizes: dict[str, Any], kind: str = kind) -> None:
-            n_run[kind] += 1
-            torch.set_num_threads(sizes.pop("n_threads"))
-            (run_window if kind == "amx" else run_stack)(**sizes)
-
+        sizes = windows() if kind == "amx" else stacks()
         with mock.patch.object(native, name, mock.Mock(return_value=library)):
-            drawing(given(windows() if kind == "amx" else stacks())(run))()
+            drawing(given(sizes)(_runner(kind, n_run)))()
     return n_run
+
+
+def _runner(kind: str, n_run: dict[str, int]) -> Callable[[dict[str, Any]], None]:
+    def run(sizes: dict[str, Any]) -> None:
+        n_run[kind] += 1
+        torch.set_num_threads(sizes.pop("n_threads"))
+        (run_window if kind == "amx" else run_stack)(**sizes)
+
+    return run
 
 
 def plant(which: str) -> None:

@@ -31,9 +31,9 @@ def sanitize(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_sanitizers_report_nothing_over_drawn_shapes() -> None:
-    done = sanitize("--shapes", "50")
+    done = sanitize("--shapes", "25")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["shapes"] >= 50
+    assert json.loads(done.stdout)["shapes"] >= 25
 
 
 @pytest.mark.slow
