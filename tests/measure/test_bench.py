@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -128,7 +129,8 @@ def test_silence_at_the_front_is_not_yet_sound() -> None:
 def test_limits_are_of_this_world() -> None:
     """Between what a watch could do and what no machine can."""
     assert 1e8 < 2**28 / (limits.stream_ms(2**28) / 1e3) < 1e13
-    assert limits.stream_ms(2**31) == pytest.approx(4 * limits.stream_ms(2**29), rel=0.8)
+    ratios = [limits.stream_ms(2**31) / limits.stream_ms(2**29) for _ in range(3)]
+    assert 2 < statistics.median(ratios) < 8  # four times the bytes
     assert 1e8 < limits.product_flops(torch.float32, torch.device("cpu")) < 1e16
 
 
