@@ -1,4 +1,4 @@
-"""Chance, by name: every random number is a function of (seed, purpose, index) and of nothing else.
+"""Noise by name: every random number is a function of (seed, purpose, index) and of nothing else.
 
 A counter-based generator (Philox) makes that possible: token 700 of a request can be drawn without
 drawing the 699 before it, on any device, by any thread, after any restart. Only the raw bits of

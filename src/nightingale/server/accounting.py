@@ -44,11 +44,11 @@ class Account:
         """Count it and write its line, with the code of the error that ended it; of one that was
         not even begun, only the count."""
         if ending == "rejected":
-            context.meters.requests.labels(ending).inc()
+            context.metrics.requests.labels(ending).inc()
             return
         n_characters = sum(map(len, utterance.job.text))
-        context.meters.note(utterance, ending)
-        context.meters.characters.inc(n_characters)
+        context.metrics.note(utterance, ending)
+        context.metrics.characters.inc(n_characters)
         outcome = utterance.outcome
         line = {
             "request": self.request,

@@ -91,11 +91,13 @@ class APIError(Exception):
 
 
 async def reply_to(
-    scope: Any, receive: Any, send: Any, status: int, fault: APIError | None = None,
+    scope: Any, receive: Any, send: Any, status: int, api_error: APIError | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> None:  # fmt: skip
     """Answer without any route."""
     response = (
-        fault.response if fault is not None else Response(status_code=status, headers=headers)
+        api_error.response
+        if api_error is not None
+        else Response(status_code=status, headers=headers)
     )
     await response(scope, receive, send)

@@ -46,9 +46,9 @@ async def _told(request: Request, error: Exception) -> Response:
     return _answer(request, APIError.of(error))
 
 
-def _answer(request: Request, fault: APIError) -> Response:
-    request.state.code = fault.code  # for the log
-    return fault.response
+def _answer(request: Request, api_error: APIError) -> Response:
+    request.state.code = api_error.code  # for the log
+    return api_error.response
 
 
 async def _misread(request: Request, error: Exception) -> Response:

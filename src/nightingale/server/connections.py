@@ -75,9 +75,9 @@ class Connections:
         address = client_address(transport)
         if self._fault(address) is not None:
             self.sweep()  # some may be gone
-        while (fault := self._fault(address)) is not None:
-            if not self._evict(address if fault.status == 429 else None):
-                return fault
+        while (api_error := self._fault(address)) is not None:
+            if not self._evict(address if api_error.status == 429 else None):
+                return api_error
         self._open[transport] = _Open(address, is_idle, self._clock())
         self._arm()
         return None

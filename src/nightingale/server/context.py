@@ -88,7 +88,7 @@ class ServerContext:
     dispatcher: Dispatcher
     voices: Voices
     keys: Keys
-    meters: Metrics
+    metrics: Metrics
     recent: RecentRequests = field(default_factory=RecentRequests)
     sessions: set[Session] = field(default_factory=set)  # WebSocket and Wyoming connections
     connections: Connections = field(init=False)
@@ -96,8 +96,8 @@ class ServerContext:
 
     def __post_init__(self) -> None:
         self.connections = Connections(self.config.connections, self.config.stall_s)
-        self.connections.on_refused = lambda status: self.meters.refused.labels(str(status)).inc()
-        self.meters.connections.set_function(lambda: len(self.connections))
+        self.connections.on_refused = lambda status: self.metrics.refused.labels(str(status)).inc()
+        self.metrics.connections.set_function(lambda: len(self.connections))
         self.cloner = Cloner(self.dispatcher.supervisor.config)
 
     def worker_request(

@@ -130,6 +130,6 @@ def routes(context: ServerContext) -> APIRouter:
     @router.get("/metrics", response_class=Response)
     async def metrics() -> Response:
         """Prometheus metrics."""
-        return Response(generate_latest(context.meters.registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(generate_latest(context.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     return router

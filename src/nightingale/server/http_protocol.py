@@ -49,9 +49,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        fault = self._all.add(transport, lambda: not (self._is_responding or self._is_upgraded))
-        if fault is not None:
-            self._refuse(fault)
+        api_error = self._all.add(transport, lambda: not (self._is_responding or self._is_upgraded))
+        if api_error is not None:
+            self._refuse(api_error)
         else:
             self._watch(self._limits.head_s)
 
@@ -142,17 +142,17 @@ class HttpProtocol(HttpToolsProtocol):
             f"{limits.max_header_lines} lines",
         )
 
-    def _refused(self, fault: APIError) -> _RefusedError:
-        self._refusal = fault
+    def _refused(self, api_error: APIError) -> _RefusedError:
+        self._refusal = api_error
         return _RefusedError()
 
-    def _refuse(self, fault: APIError) -> None:
+    def _refuse(self, api_error: APIError) -> None:
         """Answer and close; in the middle of another answer, only close."""
-        log.info("refused", extra={"status": fault.status, "code": fault.code})
-        self._all.on_refused(fault.status)
+        log.info("refused", extra={"status": api_error.status, "code": api_error.code})
+        self._all.on_refused(api_error.status)
         self._unwatch()
         if not self._is_responding and not self.transport.is_closing():
-            self.transport.write(_response(fault))
+            self.transport.write(_response(api_error))
         self.transport.close()
 
     def _watch(self, seconds: float) -> None:
@@ -249,14 +249,14 @@ def http_protocol(connections: Connections) -> Any:
     return partial(HttpProtocol, connections=connections)
 
 
-def _response(fault: APIError) -> bytes:
-    body = json.dumps(fault.body).encode()
+def _response(api_error: APIError) -> bytes:
+    body = json.dumps(api_error.body).encode()
     headers = {
-        **fault.headers,
+        **api_error.headers,
         "content-type": "application/json",
         "content-length": str(len(body)),
         "connection": "close",
     }
-    lines = [f"HTTP/1.1 {fault.status} {HTTPStatus(fault.status).phrase}"]
+    lines = [f"HTTP/1.1 {api_error.status} {HTTPStatus(api_error.status).phrase}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body

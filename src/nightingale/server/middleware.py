@@ -67,10 +67,10 @@ class AccessMiddleware:
                 return
             key = self._key(scope, headers)
             self._check_size(scope, headers)
-        except APIError as fault:
-            await _refuse(scope, receive, _stamped(send, stamp), fault)
-            self._context.meters.refused.labels(str(fault.status)).inc()
-            _note_refusal(scope, request_id, fault.status, fault.code)
+        except APIError as api_error:
+            await _refuse(scope, receive, _stamped(send, stamp), api_error)
+            self._context.metrics.refused.labels(str(api_error.status)).inc()
+            _note_refusal(scope, request_id, api_error.status, api_error.code)
             return
         state = scope.setdefault("state", {})
         state.update(request_id=request_id, key=key)
@@ -84,7 +84,7 @@ class AccessMiddleware:
         finally:
             body.release()
             if state.get("status", 200) >= 400:
-                self._context.meters.refused.labels(str(state["status"])).inc()
+                self._context.metrics.refused.labels(str(state["status"])).inc()
                 _note_refusal(scope, request_id, state["status"], state.get("code", ""))
 
     def _check_origin(self, scope: Scope, headers: dict[str, str]) -> None:
@@ -241,9 +241,9 @@ def _stamped(send: Send, stamp: dict[str, str], state: dict[str, Any] | None = N
     return stamped
 
 
-async def _refuse(scope: Scope, receive: Receive, send: Send, fault: APIError) -> None:
+async def _refuse(scope: Scope, receive: Receive, send: Send, api_error: APIError) -> None:
     if scope["type"] == "websocket":
         await receive()  # that it wants to connect
         await send({"type": "websocket.close", "code": 1008})
         return
-    await reply_to(scope, receive, send, fault.status, fault)
+    await reply_to(scope, receive, send, api_error.status, api_error)

@@ -127,7 +127,7 @@ def admitted(context: ServerContext, key: Key) -> Iterator[None]:
         ending = "gone" if status == GONE else "refused" if status < 500 else "failed"
         raise
     finally:
-        context.meters.clones.labels(ending).inc()
+        context.metrics.clones.labels(ending).inc()
 
 
 async def add_voice(

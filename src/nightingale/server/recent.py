@@ -71,7 +71,7 @@ class RecentRequests:
     def repeat(
         self, key_name: str, request_id: str, voices: Voices, fingerprint: Any
     ) -> SpeechRequest:
-        """The same request once more; a fault if it would not give the same bytes."""
+        """The same request once more; an APIError if it would not give the same bytes."""
         kept = self._requests.get((key_name, request_id))
         if kept is None:
             minutes = round(_KEEP_S / 60)

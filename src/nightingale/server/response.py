@@ -61,10 +61,10 @@ class StreamingSpeechResponse(Response):
             if self._ending != "gone":
                 raise
         except Exception as error:
-            fault = self._judge(error)
-            scope["state"]["code"] = self._code = fault.code  # for the log
+            api_error = self._judge(error)
+            scope["state"]["code"] = self._code = api_error.code  # for the log
             if not self._has_begun:
-                await fault.response(scope, receive, send)
+                await api_error.response(scope, receive, send)
         finally:
             leaving.cancel()
             with suppress(asyncio.CancelledError):
@@ -202,7 +202,7 @@ class StreamingSpeechResponse(Response):
         """One line, one receipt, and the counters; no text."""
         context, request, utterance = self._context, self._request, self._utterance
         if utterance is None or self._ending == "rejected":
-            context.meters.requests.labels(self._ending).inc()
+            context.metrics.requests.labels(self._ending).inc()
             return
         Account("http", request.request_id, request.key, request.format).close(
             context, utterance, self._ending, self._code

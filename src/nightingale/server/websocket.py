@@ -54,8 +54,8 @@ def routes(context: ServerContext) -> APIRouter:
     async def talk(socket: WebSocket) -> None:
         if context.dispatcher.is_draining:
             message = "the server is shutting down; try another one"
-            fault = APIError(503, "overloaded", message, retry_after_s=5.0)
-            await socket.send_denial_response(fault.response)
+            api_error = APIError(503, "overloaded", message, retry_after_s=5.0)
+            await socket.send_denial_response(api_error.response)
             return
         await socket.accept()
         await WebSocketSession(context, socket).run()
@@ -254,10 +254,10 @@ class WebSocketUtterance:
         except (NightingaleError, APIError) as error:
             if isinstance(error, BusyError):
                 line.key.refund(self._n_spent)
-            fault = APIError.of(error)
-            log.info("refused", extra={"status": fault.status, "code": fault.code})
+            api_error = APIError.of(error)
+            log.info("refused", extra={"status": api_error.status, "code": api_error.code})
             with suppress(RuntimeError, OSError):
-                details = {"is_over": True, **fault.body}
+                details = {"is_over": True, **api_error.body}
                 await line.send({"type": "error", "id": self.name, **details})
         finally:
             self._unwatch()

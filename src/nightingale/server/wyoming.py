@@ -117,9 +117,9 @@ class WyomingSession:
 
     async def run(self) -> None:
         """Until it hangs up; nothing is computed for who is gone."""
-        fault = self._context.connections.add(self._writer.transport, lambda: self._is_idle)
-        if fault is not None:
-            await self._fail(fault)
+        api_error = self._context.connections.add(self._writer.transport, lambda: self._is_idle)
+        if api_error is not None:
+            await self._fail(api_error)
             return
         self._context.sessions.add(self)
         tasks = [asyncio.create_task(work) for work in (self._read_all(), self._speak_all())]
@@ -259,9 +259,9 @@ class WyomingSession:
                 await self._write(AudioStop().event())
 
     async def _fail(self, error: Exception) -> None:
-        fault = APIError.of(error)
-        log.info("refused", extra={"status": fault.status, "code": fault.code})
-        await self._write(Error(text=str(fault), code=fault.code).event())
+        api_error = APIError.of(error)
+        log.info("refused", extra={"status": api_error.status, "code": api_error.code})
+        await self._write(Error(text=str(api_error), code=api_error.code).event())
 
     async def _write(self, event: Event) -> None:
         async with asyncio.timeout(self._context.config.stall_s):
