@@ -80,9 +80,9 @@ def flow_pair(decoder: flow.Decoder, plan: Plan) -> Pair:
     flow_state = ours.prefill(prompt) if plan.prompt_cache else None
     case = {
         "tokens": tokens,
-        "prompt_tokens": prompt.tokens,
-        "prompt_mel": prompt.mel,
-        "xvector": prompt.xvector,
+        "prompt_tokens": torch.from_numpy(prompt.tokens),
+        "prompt_mel": torch.from_numpy(prompt.mel),
+        "xvector": torch.from_numpy(prompt.xvector),
         "noise": flow.frame_noise(0, len(prompt.mel), 2 * N_TOKENS, 80),
     }
 

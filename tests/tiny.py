@@ -31,8 +31,8 @@ def tiny_voice(seed: int = 0, n_tokens: int = 150) -> T3Prompt:
     generator = torch.Generator().manual_seed(1000 + seed)
     speaker = torch.randn(256, generator=generator)
     return T3Prompt(
-        speaker=speaker / speaker.norm(),
-        tokens=torch.randint(0, 6561, (n_tokens,), generator=generator),
+        speaker=(speaker / speaker.norm()).numpy(),
+        tokens=torch.randint(0, 6561, (n_tokens,), generator=generator).numpy(),
     )
 
 

@@ -69,12 +69,12 @@ def own_voice(encoders: Encoders) -> Voice:
 def conds(voice: Voice) -> dict[str, Tensor]:
     prompt: T3Prompt = voice.t3
     return {
-        "t3.speaker_emb": prompt.speaker[None],
-        "t3.cond_prompt_speech_tokens": prompt.tokens[None],
-        "gen.prompt_token": voice.flow.tokens[None],
+        "t3.speaker_emb": torch.from_numpy(prompt.speaker)[None],
+        "t3.cond_prompt_speech_tokens": torch.from_numpy(prompt.tokens)[None],
+        "gen.prompt_token": torch.from_numpy(voice.flow.tokens)[None],
         "gen.prompt_token_len": torch.tensor([len(voice.flow.tokens)]),
-        "gen.prompt_feat": voice.flow.mel[None],
-        "gen.embedding": voice.flow.xvector[None],
+        "gen.prompt_feat": torch.from_numpy(voice.flow.mel)[None],
+        "gen.embedding": torch.from_numpy(voice.flow.xvector)[None],
     }
 
 

@@ -16,7 +16,6 @@ from nightingale.errors import OptionError
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-    from torch import Tensor
 
 TOKENS_PER_SECOND = 25  # speech tokens, what T3 makes
 FRAMES_PER_SECOND = 50  # mel frames, what the flow makes
@@ -158,17 +157,17 @@ PLANS["live-fast"] = replace(PLANS["live"], name="live-fast", t3="int4")
 class T3Prompt:
     """The half of a voice that T3 reads."""
 
-    speaker: Tensor  # (256,) embedding of the speaker
-    tokens: Tensor  # (P,) speech tokens of the recording, int64
+    speaker: NDArray[np.float32]  # (256,) embedding of the speaker
+    tokens: NDArray[np.int64]  # (P,) speech tokens of the recording
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlowPrompt:
     """The half of a voice that the flow reads."""
 
-    tokens: Tensor  # (P,) speech tokens of the recording, int64
-    mel: Tensor  # (M, 80) its log-mel frames; M is 2 P, or 2 P + 1
-    xvector: Tensor  # (192,) embedding of the speaker
+    tokens: NDArray[np.int64]  # (P,) speech tokens of the recording
+    mel: NDArray[np.float32]  # (M, 80) its log-mel frames; M is 2 P, or 2 P + 1
+    xvector: NDArray[np.float32]  # (192,) embedding of the speaker
 
 
 @dataclass(frozen=True, slots=True, eq=False)

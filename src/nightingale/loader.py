@@ -91,8 +91,16 @@ def load_components(
         t3=_t3(model, files["t3"], placement, plan, home),
         flow=accelerate_flow(_flow(chosen, files["s3gen"], placement), placement, plan),
         vocoder=accelerate_vocoder(_vocoder(files["s3gen"], placement), placement, plan),
-        voice=from_release(read_tensors(files["voice"])),
+        voice=own_voice(files["voice"]),
         watermarker=Watermarker() if watermark else None,
+    )
+
+
+def own_voice(file: Path) -> Voice:
+    """The one that a model brings along."""
+    tensors = read_tensors(file).items()
+    return from_release(
+        {name: (t.float() if t.is_floating_point() else t).numpy() for name, t in tensors}
     )
 
 

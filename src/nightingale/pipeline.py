@@ -70,7 +70,7 @@ _RETRIES = 2**40  # their seeds are far from those of later parts
 _SILENCE = [4299] * 3  # tokens that sound like nothing: Turbo and Nano end with them
 
 
-def _content(prompt: FlowPrompt) -> tuple[Tensor, ...]:
+def _content(prompt: FlowPrompt) -> tuple[NDArray[np.generic], ...]:
     return prompt.tokens, prompt.mel, prompt.xvector
 
 

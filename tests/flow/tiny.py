@@ -31,11 +31,10 @@ def tiny_flow(decoder: Decoder = "standard", seed: int = 0) -> Flow:
 
 def tiny_prompt(seed: int = 0, n_tokens: int = 12, *, odd: bool = False) -> FlowPrompt:
     generator = torch.Generator().manual_seed(1000 + seed)
-    return FlowPrompt(
-        tokens=torch.randint(0, 6561, (n_tokens,), generator=generator),
-        mel=2 * torch.randn(2 * n_tokens + odd, 80, generator=generator) - 4,  # as loud as speech
-        xvector=3 * torch.randn(192, generator=generator),
-    )
+    tokens = torch.randint(0, 6561, (n_tokens,), generator=generator)
+    mel = 2 * torch.randn(2 * n_tokens + odd, 80, generator=generator) - 4  # as loud as speech
+    xvector = 3 * torch.randn(192, generator=generator)
+    return FlowPrompt(tokens.numpy(), mel.numpy(), xvector.numpy())
 
 
 def tiny_tokens(seed: int = 0, n_tokens: int = 9) -> Tensor:

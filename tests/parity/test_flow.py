@@ -47,9 +47,9 @@ class Case:
             {
                 "tokens": self.tokens,
                 "noise": self.noise,
-                "prompt_tokens": prompt.tokens,
-                "prompt_mel": prompt.mel,
-                "xvector": prompt.xvector,
+                "prompt_tokens": torch.from_numpy(prompt.tokens),
+                "prompt_mel": torch.from_numpy(prompt.mel),
+                "xvector": torch.from_numpy(prompt.xvector),
             },
             path,
         )

@@ -89,7 +89,9 @@ class Comparison:
         self.cases = cases(config, n_cases, n_steps)
         self.voices = [tiny_voice(n, (config.max_prompt, 150, 97, 40, 1)[n]) for n in range(5)]
         for number, voice in enumerate(self.voices):
-            save_file({"speaker": voice.speaker, "tokens": voice.tokens}, work / f"voice{number}")
+            arrays = {"speaker": voice.speaker, "tokens": voice.tokens}
+            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+            save_file(tensors, work / f"voice{number}")
         checkpoint = work / "t3.safetensors"
         job = {
             "threads": torch.get_num_threads(),

@@ -93,18 +93,18 @@ def compare(
         voice = clone(theirs["wave"].numpy(), encoders, clip.family)
         found = {
             "wave": error(torch.from_numpy(wave), theirs["wave"]),
-            "mel": error(voice.flow.mel, theirs["mel"]),
-            "speaker": error(voice.t3.speaker, theirs["speaker"]),
-            "xvector": error(voice.flow.xvector, theirs["xvector"]),
+            "mel": error(torch.from_numpy(voice.flow.mel), theirs["mel"]),
+            "speaker": error(torch.from_numpy(voice.t3.speaker), theirs["speaker"]),
+            "xvector": error(torch.from_numpy(voice.flow.xvector), theirs["xvector"]),
         }
         for ours, name in zip(levels, ("t3_levels", "flow_levels"), strict=True):
             found["levels"] = max(found.get("levels", 0.0), error(ours[0], theirs[name]))
             margin = min(margin, float((ours.abs() - 0.5).abs().min()))
         worst = {name: max(value, found[name]) for name, value in worst.items()}
-        for ours, name in ((voice.t3.tokens, "t3_tokens"), (voice.flow.tokens, "flow_tokens")):
-            n_tokens += len(ours)
-            distinct |= set(ours.tolist())
-            if not torch.equal(ours, theirs[name]):
+        for tokens, name in ((voice.t3.tokens, "t3_tokens"), (voice.flow.tokens, "flow_tokens")):
+            n_tokens += len(tokens)
+            distinct |= set(tokens.tolist())
+            if not np.array_equal(tokens, theirs[name].numpy()):
                 wrong.append(f"{name} of {clip.path.name}")
     print(f"{len(clips)} clips, {n_tokens} tokens, {len(distinct)} distinct; largest errors:")
     print("  " + ", ".join(f"{name} {value:.1e}" for name, value in worst.items()))

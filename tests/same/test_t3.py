@@ -30,7 +30,7 @@ def tokens_of(model: T3, options: Options, text_seed: int = 0, voice_seed: int =
 def whole_sequence(model: T3, text: list[int], said: list[int], weight: float) -> Tensor:
     """The slow twin: no cache, no prefix, both rows over the whole sequence; logits of the end."""
     voice = tiny_voice()
-    prompt = model.speech_emb(voice.tokens)[None]
+    prompt = model.speech_emb(torch.from_numpy(voice.tokens))[None]
     words = model.text_emb(torch.tensor(text))[None]
     uncond = torch.zeros_like(words)
     speech = model.speech_emb(torch.tensor([6561, *said]))[None]
@@ -41,7 +41,7 @@ def whole_sequence(model: T3, text: list[int], said: list[int], weight: float) -
         speech = speech + model.speech_pos_emb.emb.weight[: 1 + len(said)]
         speech = torch.cat([speech[:, :1], speech], dim=1)  # the start token stands there twice
     exaggeration = Options.of(model.config.family).exaggeration
-    condition = model.cond_enc(voice.speaker.to(prompt), prompt, exaggeration)
+    condition = model.cond_enc(torch.from_numpy(voice.speaker).to(prompt), prompt, exaggeration)
     rows = [torch.cat([condition, text_row, speech], dim=1) for text_row in (words, uncond)]
     logits = model.speech_head(model.tfmr(torch.cat(rows))[:, -1])
     return guide(logits, weight) if weight else logits[0]

@@ -25,6 +25,7 @@ import soundfile
 
 from benchmarks import cloning as benchmark
 from nightingale.errors import AudioError, BusyError, NightingaleError, WorkerError
+from nightingale.loader import own_voice
 from nightingale.pipeline import Nightingale
 from nightingale.server import cloning, worker_protocol
 from nightingale.server.api_errors import APIError
@@ -35,10 +36,9 @@ from nightingale.server.step_record import StepRecord
 from nightingale.server.supervisor import WorkerConfig
 from nightingale.server.utterance import Utterance, WorkerRequest
 from nightingale.server.worker import Worker
-from nightingale.voice.library import from_release, to_bytes
+from nightingale.voice.library import to_bytes
 from nightingale.voice.metadata import VoiceMetadata
 from nightingale.weights.folder import find_in
-from nightingale.weights.load import read_tensors
 from nightingale.weights.manifest import sha256_of
 from tests.audio.corpus import crafted
 from tests.server.conftest import Subject
@@ -379,7 +379,7 @@ def test_a_folder_that_cannot_be_written_is_507_in_the_usual_shape(
 @pytest.mark.slow
 def test_a_deleted_voice_is_forgotten_by_the_worker(subject: Subject, tmp_path: Path) -> None:
     """A voice that the worker knows is not sent again: its digest alone will do."""
-    own = from_release(read_tensors(find_in(subject.folder, tmp_path)[1]["voice"]))
+    own = own_voice(find_in(subject.folder, tmp_path)[1]["voice"])
     data = to_bytes(own, VoiceMetadata("fledgling", "en"))
     digest = hashlib.sha256(data).hexdigest()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 
@@ -74,7 +75,7 @@ def test_a_voice_made_for_another_model_is_refused() -> None:
     with pytest.raises(OptionError, match=r"151 prompt tokens.*multilingual takes up to 150"):
         tiny_t3().prefix(tiny_voice(n_tokens=151), 0.5)
     with pytest.raises(OptionError, match="192 speaker values"):
-        tiny_t3().prefix(T3Prompt(torch.zeros(192), torch.zeros(3, dtype=torch.int64)), 0.5)
+        tiny_t3().prefix(T3Prompt(np.zeros(192, np.float32), np.zeros(3, np.int64)), 0.5)
 
 
 def test_the_longest_text_can_be_spoken() -> None:

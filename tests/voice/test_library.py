@@ -6,6 +6,7 @@ import dataclasses
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -24,7 +25,7 @@ def some_voice(seed: int = 0) -> Voice:
     mel = torch.randn(40, 80, generator=generator)
     return Voice(
         tiny_voice(seed),
-        FlowPrompt(torch.arange(20), mel, torch.randn(192, generator=generator)),
+        FlowPrompt(np.arange(20), mel.numpy(), torch.randn(192, generator=generator).numpy()),
     )
 
 
@@ -109,13 +110,14 @@ def test_a_file_that_is_not_a_voice_is_refused(
     tmp_path: Path, name: str, value: torch.Tensor
 ) -> None:
     voice = some_voice()
-    tensors = {
+    arrays = {
         "t3.speaker": voice.t3.speaker,
         "t3.tokens": voice.t3.tokens,
         "flow.tokens": voice.flow.tokens,
         "flow.mel": voice.flow.mel,
         "flow.xvector": voice.flow.xvector,
     }
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     header = {"voice": json.dumps({"family": "turbo", "language": None, "source_sha256": None, "consent": None})}  # fmt: skip  # noqa: E501
     file = tmp_path / "voice.safetensors"
     save_file(tensors, file, header)
@@ -142,18 +144,17 @@ def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
 
 
 def test_the_released_voice_is_understood() -> None:
-    voice = from_release(
-        {
-            "t3.speaker_emb": torch.ones(1, 256),
-            "t3.cond_prompt_speech_tokens": torch.ones(1, 150, dtype=torch.int32),
-            "t3.emotion_adv": torch.ones(1, 1, 1),
-            "gen.prompt_token": torch.arange(160)[None],
-            "gen.prompt_token_len": torch.tensor([157]),
-            "gen.prompt_feat": torch.ones(1, 314, 80),
-            "gen.embedding": torch.ones(1, 192),
-        }
-    )
-    assert voice.t3.tokens.dtype == torch.int64
+    released = {
+        "t3.speaker_emb": torch.ones(1, 256),
+        "t3.cond_prompt_speech_tokens": torch.ones(1, 150, dtype=torch.int32),
+        "t3.emotion_adv": torch.ones(1, 1, 1),
+        "gen.prompt_token": torch.arange(160)[None],
+        "gen.prompt_token_len": torch.tensor([157]),
+        "gen.prompt_feat": torch.ones(1, 314, 80),
+        "gen.embedding": torch.ones(1, 192),
+    }
+    voice = from_release({name: tensor.numpy() for name, tensor in released.items()})
+    assert voice.t3.tokens.dtype == np.int64
     assert voice.flow.tokens.tolist() == list(range(157))
     assert voice.flow.mel.shape == (314, 80)
     assert voice.flow.xvector.shape == (192,)

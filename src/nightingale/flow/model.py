@@ -102,11 +102,12 @@ class Flow(nn.Module):
 
         Its noise is always the same, so that it can be kept.
         """
-        self._check(prompt.tokens, prompt)
+        tokens = torch.tensor(prompt.tokens)
+        self._check(tokens, prompt)
         caches = LayerCaches()
-        mu = self._mu(prompt.tokens, 0, Window((), caches))
+        mu = self._mu(tokens, 0, Window((), caches))
         noise = normal(0, NoiseStream.PROMPT_FRAMES, 0, *mu.shape)
-        cond = prompt.mel[: len(mu)].to(mu)
+        cond = torch.tensor(prompt.mel[: len(mu)]).to(mu)
         _, steps = self._solve_chunk(mu, prompt, cond, noise, ())
         return FlowState((caches,), (steps,))
 
@@ -157,19 +158,19 @@ class Flow(nn.Module):
         """mu, (M, 80): what the tokens of the prompt, then the new ones, ask of every frame."""
         self._check(tokens, prompt)
         home = self.input_embedding.weight.device
-        ids = torch.cat((prompt.tokens.to(home), tokens.to(home)))
+        ids = torch.cat((torch.tensor(prompt.tokens, device=home), tokens.to(home)))
         return self.encoder_proj(self.encoder(self.input_embedding(ids)[None]))[0]
 
     @torch.inference_mode()
     def speaker(self, prompt: FlowPrompt) -> Tensor:
         """(80,)"""
-        xvector = prompt.xvector.to(self.spk_embed_affine_layer.weight)
+        xvector = torch.tensor(prompt.xvector).to(self.spk_embed_affine_layer.weight)
         return self.spk_embed_affine_layer(F.normalize(xvector, dim=0))
 
     @torch.inference_mode()
     def condition(self, prompt: FlowPrompt, n_frames: int) -> Tensor:
         """(M, 80): the mel of the recording, zeros behind it."""
-        mel = prompt.mel.to(self.encoder_proj.weight)
+        mel = torch.tensor(prompt.mel).to(self.encoder_proj.weight)
         return F.pad(mel, (0, 0, 0, n_frames - mel.shape[0]))
 
     def solve(
@@ -185,7 +186,7 @@ class Flow(nn.Module):
 
     def _check(self, tokens: Tensor, prompt: FlowPrompt) -> None:
         config, n_mel = self.config, self.config.estimator.n_mel
-        for ids, whose in ((prompt.tokens, "the voice's"), (tokens, "the")):
+        for ids, whose in ((torch.tensor(prompt.tokens), "the voice's"), (tokens, "the")):
             if ids.dim() != 1 or ids.dtype not in (torch.int64, torch.int32):
                 raise OptionError(
                     f"{whose} speech tokens are {ids.dtype} {list(ids.shape)}, "
@@ -198,7 +199,7 @@ class Flow(nn.Module):
                 )
         if not tokens.numel():
             raise OptionError("there are no speech tokens to render: give one or more")
-        n_tokens, mel, xvector = prompt.tokens.numel(), prompt.mel.shape, prompt.xvector.shape
+        n_tokens, mel, xvector = prompt.tokens.size, prompt.mel.shape, prompt.xvector.shape
         n_even = FRAMES_PER_TOKEN * n_tokens
         if mel not in ((n_even, n_mel), (n_even + 1, n_mel)) or xvector != (config.d_xvector,):
             raise OptionError(

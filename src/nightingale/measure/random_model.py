@@ -100,9 +100,11 @@ def random_voice(n_prompt: int, seconds: float) -> Voice:
     rng = torch.Generator().manual_seed(0)
     tokens = torch.randint(N_SPEECH_CODES, (max(n_prompt, n_tokens),), generator=rng)
     mel = torch.randn(FRAMES_PER_TOKEN * n_tokens, N_MEL, generator=rng) - 5
+    speaker = torch.rand(SPEAKER_DIM, generator=rng)
+    xvector = torch.randn(D_XVECTOR, generator=rng)
     return Voice(
-        t3=T3Prompt(torch.rand(SPEAKER_DIM, generator=rng), tokens[:n_prompt]),
-        flow=FlowPrompt(tokens[:n_tokens], mel, torch.randn(D_XVECTOR, generator=rng)),
+        t3=T3Prompt(speaker.numpy(), tokens[:n_prompt].numpy()),
+        flow=FlowPrompt(*(t.numpy() for t in (tokens[:n_tokens], mel, xvector))),
     )
 
 

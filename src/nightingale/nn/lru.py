@@ -11,7 +11,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, Protocol, TypeVar
 
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
+
+Arrays = Iterable[NDArray[np.generic]]
 
 
 class Sized(Protocol):
@@ -29,7 +32,7 @@ class ByteLimitedLRU(Generic[V]):
         self._max_bytes = max_bytes
         self._kept: OrderedDict[tuple[Hashable, ...], V] = OrderedDict()
 
-    def get(self, content: Iterable[Tensor], make: Callable[[], V], *more: Hashable) -> V:
+    def get(self, content: Arrays, make: Callable[[], V], *more: Hashable) -> V:
         """What belongs to this content (and to whatever else tells it apart), or what is made."""
         key = digest(content), *more
         if key not in self._kept:
@@ -39,7 +42,7 @@ class ByteLimitedLRU(Generic[V]):
             self._kept.popitem(last=False)
         return self._kept[key]
 
-    def forget(self, content: Iterable[Tensor]) -> None:
+    def forget(self, content: Arrays) -> None:
         """Drop all that belongs to this content."""
         name = digest(content)
         for key in [key for key in self._kept if key[0] == name]:
@@ -49,10 +52,10 @@ class ByteLimitedLRU(Generic[V]):
         return len(self._kept)
 
 
-def digest(content: Iterable[Tensor]) -> str:
+def digest(content: Arrays) -> str:
     """A name that no other content has."""
     hashed = hashlib.sha256()
-    for tensor in content:
-        hashed.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-        hashed.update(tensor.cpu().contiguous().numpy().tobytes())
+    for array in content:
+        hashed.update(f"{array.dtype}{array.shape}".encode())
+        hashed.update(array.tobytes())
     return hashed.hexdigest()

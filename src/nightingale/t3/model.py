@@ -111,10 +111,12 @@ class T3(nn.Module):
         """Read what stands in front of every text of this voice."""
         self._check_voice(prompt)
         home = self.speech_emb.weight
-        embedded = self.speech_emb(prompt.tokens.to(home.device))[None]  # (1, P, D)
+        embedded = self.speech_emb(torch.tensor(prompt.tokens, device=home.device))[
+            None
+        ]  # (1, P, D)
         if self.config.is_llama:
             embedded = embedded + self.speech_pos_emb(slice(0, embedded.shape[1]))
-        x = self.cond_enc(prompt.speaker.to(home), embedded, exaggeration)
+        x = self.cond_enc(torch.tensor(prompt.speaker).to(home), embedded, exaggeration)
         shape = (1, self.config.n_heads, x.shape[1], x.shape[2] // self.config.n_heads)
         like = x.to(self.tfmr.cache_dtype or x.dtype)
         voice = KVCache.empty(self.config.n_layers, shape, like=like)
@@ -158,7 +160,7 @@ class T3(nn.Module):
         return lambda index: exponential(seed, NoiseStream.TOKENS, index, n).to(home)
 
     def _check_voice(self, prompt: T3Prompt) -> None:
-        config, n_tokens, n_values = self.config, prompt.tokens.numel(), prompt.speaker.numel()
+        config, n_tokens, n_values = self.config, prompt.tokens.size, prompt.speaker.size
         if n_tokens > config.max_prompt or n_values != SPEAKER_DIM:
             raise OptionError(
                 f"this voice has {n_tokens} prompt tokens and {n_values} speaker values, but "

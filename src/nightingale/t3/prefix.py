@@ -33,16 +33,16 @@ class Prefixes:
 
     def __init__(self, make: Callable[[T3Prompt, float], Prefix], max_bytes: int = 2**29) -> None:
         self._make = make
-        self._shelf: ByteLimitedLRU[Prefix] = ByteLimitedLRU(max_bytes)
+        self._kept: ByteLimitedLRU[Prefix] = ByteLimitedLRU(max_bytes)
 
     def get(self, prompt: T3Prompt, exaggeration: float) -> Prefix:
         """The prefix of this voice, from before or made now; the least used make room."""
         content = (prompt.speaker, prompt.tokens)
-        return self._shelf.get(content, lambda: self._make(prompt, exaggeration), exaggeration)
+        return self._kept.get(content, lambda: self._make(prompt, exaggeration), exaggeration)
 
     def forget(self, prompt: T3Prompt) -> None:
         """Drop every prefix of this voice."""
-        self._shelf.forget((prompt.speaker, prompt.tokens))
+        self._kept.forget((prompt.speaker, prompt.tokens))
 
     def __len__(self) -> int:
-        return len(self._shelf)
+        return len(self._kept)

@@ -50,13 +50,13 @@ class Encoders:
 
 
 def clone(wave: Wave, encoders: Encoders, family: Family) -> Voice:
-    """(N,) at 24 kHz -> a voice for that family, on the host."""
+    """(N,) at 24 kHz -> a voice for that family."""
     check(wave, family)
     if family in TARGET_LUFS:
         wave = at_loudness(wave, SAMPLES_PER_SECOND, TARGET_LUFS[family])
     voice = Voice(_t3_prompt(wave, encoders, family), _flow_prompt(wave, encoders))
-    for tensor in (voice.t3.speaker, voice.flow.mel, voice.flow.xvector):
-        if not tensor.isfinite().all():
+    for array in (voice.t3.speaker, voice.flow.mel, voice.flow.xvector):
+        if not np.isfinite(array).all():
             raise AudioError("no voice could be made of this recording: try another one")
     return voice
 
@@ -67,7 +67,7 @@ def _t3_prompt(wave: Wave, encoders: Encoders, family: Family) -> T3Prompt:
     beginning = _beside(encoders.tokenizer, heard[: seconds * SPEECH_HZ])
     tokens = encoders.tokenizer.encode(beginning, max_tokens=seconds * TOKENS_PER_SECOND)
     speaker = encoders.speaker.embed(_beside(encoders.speaker, heard))
-    return T3Prompt(speaker.to(HOST), tokens.to(HOST))
+    return T3Prompt(speaker.to(HOST).numpy(), tokens.to(HOST).numpy())
 
 
 def _flow_prompt(wave: Wave, encoders: Encoders) -> FlowPrompt:
@@ -78,7 +78,8 @@ def _flow_prompt(wave: Wave, encoders: Encoders) -> FlowPrompt:
     # A token without both of its frames goes; a frame without its token stays, as in training.
     tokens = tokens[: len(mel) // FRAMES_PER_TOKEN]
     xvector = encoders.xvector.embed(_beside(encoders.xvector, heard))
-    return FlowPrompt(tokens.to(HOST), mel.contiguous(), xvector.to(HOST))
+    arrays = (tokens.to(HOST), mel.contiguous(), xvector.to(HOST))
+    return FlowPrompt(*(tensor.numpy() for tensor in arrays))
 
 
 def _beside(module: nn.Module, wave: Tensor) -> Tensor:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from nightingale.audio.loudness import loudness
 from nightingale.core import SAMPLES_PER_SECOND, Family
@@ -40,7 +39,7 @@ class Level:
     gain_db: float
 
 
-def normalize(wave: Wave, family: Family, own_mel: Tensor) -> tuple[Wave, Level]:
+def normalize(wave: Wave, family: Family, own_mel: NDArray[np.float32]) -> tuple[Wave, Level]:
     """(N,) at 24 kHz, at the level of `own_mel`: log-mel frames (M, 80) of the model's own voice.
 
     For families with a level of their own the wave stays as it is: `clone` sees to it.
@@ -62,9 +61,9 @@ def check_kept(family: Family) -> None:
         )
 
 
-def prompt_loudness(mel: Tensor) -> float:
+def prompt_loudness(mel: NDArray[np.float32]) -> float:
     """LUFS, about, of the recording behind log-mel frames (M, 80)."""
-    return 10 * math.log10(float((2 * mel.double()).exp().mean())) + _MEL_LUFS
+    return 10 * math.log10(float(np.exp(2 * mel.astype(np.float64)).mean())) + _MEL_LUFS
 
 
 def output_gain_db(spoken: Wave, target_lufs: float) -> float:

@@ -11,23 +11,23 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.torch import load, save
-from torch import Tensor
+from safetensors.numpy import load, save
 
-from nightingale.core import Family, FlowPrompt, T3Prompt, Voice
+from nightingale.core import N_SPEECH_CODES, Family, FlowPrompt, T3Prompt, Voice
 from nightingale.errors import CorruptFileError, VoiceError
 from nightingale.voice.folder import MAX_BYTES, Folder
 from nightingale.voice.metadata import KEY, VoiceMetadata, metadata_of
 
 # How the tensors are called in a file, and what they must look like (None: any length).
-_LAYOUT: dict[str, tuple[torch.dtype, tuple[int | None, ...]]] = {
-    "t3.speaker": (torch.float32, (256,)),
-    "t3.tokens": (torch.int64, (None,)),
-    "flow.tokens": (torch.int64, (None,)),
-    "flow.mel": (torch.float32, (None, 80)),
-    "flow.xvector": (torch.float32, (192,)),
+_LAYOUT: dict[str, tuple[type[np.generic], tuple[int | None, ...]]] = {
+    "t3.speaker": (np.float32, (256,)),
+    "t3.tokens": (np.int64, (None,)),
+    "flow.tokens": (np.int64, (None,)),
+    "flow.mel": (np.float32, (None, 80)),
+    "flow.xvector": (np.float32, (192,)),
 }
 
 
@@ -58,7 +58,7 @@ def check_family(what: str, metadata: VoiceMetadata, family: Family) -> None:
 def to_bytes(voice: Voice, metadata: VoiceMetadata) -> bytes:
     """A voice as a file; the same voice gives the same bytes."""
     metadata = replace(metadata, output_gain_db=voice.gain_db)
-    tensors = {
+    arrays = {
         "t3.speaker": voice.t3.speaker,
         "t3.tokens": voice.t3.tokens,
         "flow.tokens": voice.flow.tokens,
@@ -66,7 +66,7 @@ def to_bytes(voice: Voice, metadata: VoiceMetadata) -> bytes:
         "flow.xvector": voice.flow.xvector,
     }
     header = {KEY: json.dumps(asdict(metadata), sort_keys=True)}
-    return save({name: t.cpu().contiguous() for name, t in tensors.items()}, header)
+    return save({name: np.ascontiguousarray(a) for name, a in arrays.items()}, header)
 
 
 def read(file: Path) -> tuple[Voice, VoiceMetadata]:
@@ -82,47 +82,52 @@ def from_bytes(data: bytes, what: str) -> tuple[Voice, VoiceMetadata]:
     """Likewise, from what would be in the file; `what` is how a person knows it."""
     metadata = metadata_of(data, what)
     try:
-        tensors = load(data)
+        arrays = load(data)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CorruptFileError(f"{what} is not a voice file ({error})") from error
-    _check(what, tensors)
+    _check(what, arrays)
     return (
         Voice(
-            T3Prompt(tensors["t3.speaker"], tensors["t3.tokens"]),
-            FlowPrompt(tensors["flow.tokens"], tensors["flow.mel"], tensors["flow.xvector"]),
+            T3Prompt(arrays["t3.speaker"], arrays["t3.tokens"]),
+            FlowPrompt(arrays["flow.tokens"], arrays["flow.mel"], arrays["flow.xvector"]),
             metadata.output_gain_db,
         ),
         metadata,
     )
 
 
-def from_release(tensors: Mapping[str, Tensor]) -> Voice:
+def from_release(arrays: Mapping[str, NDArray[np.generic]]) -> Voice:
     """The voice that a released model brings along, from its converted conds.pt."""
-    n_tokens = int(tensors["gen.prompt_token_len"].flatten()[0])
+    n_tokens = int(arrays["gen.prompt_token_len"].flatten()[0])
     return Voice(
         T3Prompt(
-            tensors["t3.speaker_emb"].float().flatten(),
-            tensors["t3.cond_prompt_speech_tokens"].long().flatten(),
+            arrays["t3.speaker_emb"].astype(np.float32).flatten(),
+            arrays["t3.cond_prompt_speech_tokens"].astype(np.int64).flatten(),
         ),
         FlowPrompt(
-            tensors["gen.prompt_token"].long().flatten()[:n_tokens],
-            tensors["gen.prompt_feat"].float()[0],
-            tensors["gen.embedding"].float().flatten(),
+            arrays["gen.prompt_token"].astype(np.int64).flatten()[:n_tokens],
+            arrays["gen.prompt_feat"].astype(np.float32)[0],
+            arrays["gen.embedding"].astype(np.float32).flatten(),
         ),
     )
 
 
-def _check(what: str, tensors: Mapping[str, Tensor]) -> None:
-    if tensors.keys() != _LAYOUT.keys():
-        raise CorruptFileError(f"{what} holds {sorted(tensors)}, not what a voice is made of")
+def _check(what: str, arrays: Mapping[str, NDArray[np.generic]]) -> None:
+    if arrays.keys() != _LAYOUT.keys():
+        raise CorruptFileError(f"{what} holds {sorted(arrays)}, not what a voice is made of")
     for name, (dtype, shape) in _LAYOUT.items():
-        tensor = tensors[name]
-        fits = len(tensor.shape) == len(shape) and all(
-            wanted in (None, found) for wanted, found in zip(shape, tensor.shape, strict=True)
+        array = arrays[name]
+        fits = len(array.shape) == len(shape) and all(
+            wanted in (None, found) for wanted, found in zip(shape, array.shape, strict=True)
         )
-        if tensor.dtype != dtype or not fits:
-            raise CorruptFileError(f"{what}: {name} is {tensor.dtype} {tuple(tensor.shape)}")
-        if dtype.is_floating_point and not tensor.isfinite().all():
+        if array.dtype != dtype or not fits:
+            raise CorruptFileError(f"{what}: {name} is {array.dtype} {array.shape}")
+        if dtype is np.float32 and not np.isfinite(array).all():
             raise CorruptFileError(f"{what}: {name} is not made of finite numbers")
-        if not dtype.is_floating_point and not ((tensor >= 0) & (tensor < 6561)).all():
+        if dtype is np.int64 and array.size and not _are_codes(array):
             raise CorruptFileError(f"{what}: {name} holds ids that are no speech tokens")
+
+
+def _are_codes(array: NDArray[np.generic]) -> bool:
+    ids = array.astype(np.int64)
+    return bool(ids.min() >= 0 and ids.max() < N_SPEECH_CODES)
