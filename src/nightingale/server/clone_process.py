@@ -16,7 +16,6 @@ import os
 import queue
 import signal
 import socket
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -141,7 +140,8 @@ def _receive(front: socket.socket, requests: Any) -> None:
 
 
 def main() -> None:
-    """Standard output goes to standard error: what libraries print is no answer."""
+    """What libraries print is dropped: decoders write lines about a stranger's recording, which are
+    neither an answer nor a line for the server's log. Failures are answers."""
     parser = argparse.ArgumentParser(prog="nightingale.server.clone_process", description=__doc__)
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--model")
@@ -154,7 +154,9 @@ def main() -> None:
     with suppress(OSError, AttributeError):  # AttributeError: Windows
         os.nice(NICE)
     front = socket.socket(fileno=os.dup(0))
-    os.dup2(sys.stderr.fileno(), 1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for output in (1, 2):
+        os.dup2(nowhere, output)
     serve(front, given)
 
 

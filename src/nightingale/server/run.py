@@ -51,11 +51,9 @@ class ServerConfig:
 async def run(config: ServerConfig) -> None:
     """Until SIGTERM or SIGINT: then nobody new is let in, and who speaks may finish."""
     with private_folder() as folder:
-        if not config.wyoming:
-            log.info("Wyoming is off", extra={"reason": config.wyoming_off})
         dispatcher = Dispatcher(Supervisor(config.worker_config, folder), config.limits)
         try:
-            if not await _start(dispatcher):
+            if not await _start(dispatcher, config):
                 return
             voices = Voices(config.worker_config.home / "voices")
             context = ServerContext(
@@ -70,7 +68,7 @@ async def run(config: ServerConfig) -> None:
             await dispatcher.stop(drain_s=0.0)
 
 
-async def _start(dispatcher: Dispatcher) -> bool:
+async def _start(dispatcher: Dispatcher, config: ServerConfig) -> bool:
     """Load the model; False if a signal came first."""
     loop, starting = asyncio.get_running_loop(), asyncio.ensure_future(dispatcher.start())
 
@@ -80,6 +78,8 @@ async def _start(dispatcher: Dispatcher) -> bool:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)  # kept: uvicorn raises the signal again when it has closed
+    if not config.wyoming:
+        log.info("Wyoming is off", extra={"reason": config.wyoming_off})
     try:
         await starting
     except (asyncio.CancelledError, NightingaleError):
