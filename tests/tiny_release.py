@@ -119,17 +119,17 @@ def _conds(n_prompt: int, n_flow: int) -> dict[str, Any]:
     t3, gen = tiny_voice(n_tokens=n_prompt), tiny_prompt(n_tokens=n_flow)
     return {
         "t3": {
-            "speaker_emb": t3.speaker[None],
-            "cond_prompt_speech_tokens": t3.tokens[None],
+            "speaker_emb": torch.from_numpy(t3.speaker)[None],
+            "cond_prompt_speech_tokens": torch.from_numpy(t3.tokens)[None],
             "emotion_adv": torch.full((1, 1, 1), 0.5),
             "clap_emb": None,
         },
         "gen": {
-            "prompt_token": gen.tokens[None],
+            "prompt_token": torch.from_numpy(gen.tokens)[None],
             "prompt_token_len": torch.tensor([n_flow]),
-            "prompt_feat": gen.mel[None],
+            "prompt_feat": torch.from_numpy(gen.mel)[None],
             "prompt_feat_len": None,
-            "embedding": gen.xvector[None],
+            "embedding": torch.from_numpy(gen.xvector)[None],
         },
     }
 
@@ -145,6 +145,6 @@ def _write(file: Path, state: dict[str, Any], configs: dict[str, Any]) -> None:
             for name, tensor in tensors.items()
             if isinstance(tensor, Tensor)
         }
-    told = {part: dataclasses.asdict(config) for part, config in configs.items()}
+    configurations = {part: dataclasses.asdict(config) for part, config in configs.items()}
     tensors: dict[str, Tensor] = {name: t.contiguous().clone() for name, t in state.items()}
-    save_file(tensors, file, {"nightingale": json.dumps({"config": told})})
+    save_file(tensors, file, {"nightingale": json.dumps({"config": configurations})})
