@@ -25,16 +25,16 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from nightingale.backends.torch.flow import model as flow
+from nightingale.backends.torch.load import accelerate_flow, accelerate_vocoder, pack
+from nightingale.backends.torch.t3 import model as t3
+from nightingale.backends.torch.vocoder.model import Vocoder, VocoderConfig, fold_weight_norm
 from nightingale.core import PLANS, Options, Plan
-from nightingale.device import choose
-from nightingale.flow import model as flow
-from nightingale.loader import accelerate_flow, accelerate_vocoder, pack
-from nightingale.t3 import model as t3
-from nightingale.vocoder.model import Vocoder, VocoderConfig, fold_weight_norm
-from tests.flow.tiny import tiny_prompt, tiny_tokens
+from nightingale.nn.device import choose
+from tests.backends.torch.flow.tiny import tiny_prompt, tiny_tokens
+from tests.backends.torch.vocoder.small import small_mel
 from tests.parity import upstream_flow, upstream_t3, upstream_vocoder
 from tests.tiny import tiny_text, tiny_voice
-from tests.vocoder.small import small_mel
 
 N_TOKENS, N_PROMPT = 125, 250  # five seconds of speech in a voice of ten
 Pair = tuple[Callable[[], None], Callable[[], None]]
@@ -52,6 +52,7 @@ def t3_pair(n_steps: int, plan: Plan) -> Pair:
     if plan.t3 != "fp32":
         ours = pack(ours, plan)
     text, voice = tiny_text(n_tokens=60), tiny_voice()
+    arrays = {name: torch.from_numpy(getattr(voice, name)) for name in ("speaker", "tokens")}
     options = replace(Options(), max_tokens=n_steps)
     prefix = ours.prefix(voice, options.exaggeration)
 
@@ -61,7 +62,7 @@ def t3_pair(n_steps: int, plan: Plan) -> Pair:
 
     def their_run() -> None:
         case = {"text": text, "seed": 0, "n_tokens": n_steps, "options": asdict(options)}
-        upstream_t3.speak(theirs, case, {"speaker": voice.speaker, "tokens": voice.tokens})
+        upstream_t3.speak(theirs, case, arrays)
 
     return our_run, their_run
 

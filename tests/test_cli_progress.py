@@ -115,7 +115,7 @@ def test_silence_is_not_the_first_sound_of_a_stream() -> None:
         (["bench"], "nightingale.pipeline.Nightingale.load"),
         (["verify"], "nightingale.pipeline.Nightingale.load"),
         (["pull", "nano"], "nightingale.weights.fetch.pull"),
-        (["doctor"], "nightingale.device.choose"),
+        (["doctor"], "nightingale.backends.torch.backend.choose"),
     ],
 )
 def test_ctrl_c_is_one_line_and_exit_code_130(

@@ -9,12 +9,13 @@ import pytest
 from nightingale import core
 from nightingale.core import Options
 from nightingale.errors import OptionError
+from nightingale.families import FAMILIES
 
 
 def test_defaults_are_upstreams() -> None:
-    llama, turbo = Options.of("multilingual"), Options.of("turbo")
-    assert Options.of("english") == llama
-    assert Options.of("nano") == turbo
+    llama, turbo = FAMILIES["multilingual"].options, FAMILIES["turbo"].options
+    assert FAMILIES["english"].options == llama
+    assert FAMILIES["nano"].options == turbo
     assert (llama.temperature, llama.min_p, llama.top_p, llama.top_k) == (0.8, 0.05, 1.0, 0)
     assert (llama.cfg_weight, llama.exaggeration, llama.repetition_penalty) == (0.5, 0.5, 1.2)
     assert (turbo.temperature, turbo.min_p, turbo.top_p, turbo.top_k) == (0.8, 0.0, 0.95, 1000)

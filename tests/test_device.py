@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from nightingale import loader
+from nightingale.backends.torch import backend
 from nightingale.core import PLANS
-from nightingale.device import Placement, choose
 from nightingale.errors import OptionError
 from nightingale.measure import random_model
+from nightingale.nn.device import Placement, choose
 
 
 def test_a_device_that_was_asked_for_is_taken() -> None:
@@ -43,9 +44,10 @@ def test_packed_weights_are_refused_where_compiled_code_cannot_read_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     elsewhere = Placement(torch.device("meta"), torch.float32, "a device without the CPU's memory")
-    for module in (loader, random_model):
-        monkeypatch.setattr(module, "choose", lambda _device: elsewhere)
+    for module in (backend, random_model):
+        monkeypatch.setattr(module, "choose", lambda _device="auto": elsewhere)
+    wanted = loader.LoadOptions(plan=PLANS["balanced"])
     with pytest.raises(OptionError, match="which meta cannot read"):
-        random_model.random_components("nano", plan=PLANS["balanced"])
+        random_model.random_components("nano", wanted)
     with pytest.raises(OptionError, match="which meta cannot read"):
-        loader.load_components("fledgling", tmp_path, plan=PLANS["balanced"])
+        loader.load_components("fledgling", tmp_path, wanted)

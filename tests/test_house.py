@@ -16,7 +16,10 @@ import nightingale
 SOURCE = Path(nightingale.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 EXAMPLES = SOURCE.parents[1] / "examples"
-FRONT_DOORS = (Path("__init__.py"), Path("cli/__init__.py"), Path("pipeline.py"))
+FRONT_DOORS = [
+    Path(name)
+    for name in ("__init__.py", "cli/__init__.py", "pipeline.py", "backends/torch/backend.py")
+]
 MAX_FILE, MAX_FUNCTION = 400, 60
 
 
@@ -60,7 +63,8 @@ def test_an_example_imports_public_names_only(file: Path) -> None:
 
 
 def test_the_import_contract_is_kept_and_can_be_broken(tmp_path: Path) -> None:
-    """A planted import from one stage to its sibling must be caught by the very same contract."""
+    """Planted imports must be caught by the very same contract: of torch above the backend, of a
+    sibling stage, of files in a stage, of a layer above."""
     root = SOURCE.parents[1]
     shutil.copytree(SOURCE, tmp_path / "src/nightingale")
     (tmp_path / "pyproject.toml").write_text((root / "pyproject.toml").read_text())
@@ -73,8 +77,17 @@ def test_the_import_contract_is_kept_and_can_be_broken(tmp_path: Path) -> None:
         )
 
     assert run().returncode == 0, run().stdout
-    planted = tmp_path / "src/nightingale/t3/decode.py"
-    planted.write_text("import nightingale.weights.load\n" + planted.read_text())
-    broken = run()
-    assert broken.returncode != 0
-    assert "nightingale.t3.decode" in broken.stdout
+    for place, imported in (
+        ("scheduler", "torch"),
+        ("server/worker", "torch"),
+        ("backends/torch/t3/decode", "nightingale.backends.torch.flow.model"),
+        ("backends/torch/t3/decode", "nightingale.weights.load"),
+        ("audio/mel", "nightingale.pipeline"),
+    ):
+        planted = tmp_path / f"src/nightingale/{place}.py"
+        whole = planted.read_text()
+        planted.write_text(f"import {imported}\n{whole}")
+        broken = run()
+        assert broken.returncode != 0, (place, imported)
+        assert place.replace("/", ".") in broken.stdout
+        planted.write_text(whole)

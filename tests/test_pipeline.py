@@ -14,7 +14,6 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from nightingale import loader
 from nightingale.audio.files import read
 from nightingale.audio.mel import flow_mel
 from nightingale.core import SAMPLES_PER_TOKEN
@@ -27,12 +26,13 @@ from nightingale.errors import (
     TextError,
 )
 from nightingale.loader import _other_decoder
+from nightingale.measure.stages import torch_stages
 from nightingale.pipeline import Nightingale
-from nightingale.speech import SpeechStream
+from nightingale.speech import SpeechState
 from nightingale.voice.library import to_bytes
 from nightingale.voice.metadata import VoiceMetadata
 from nightingale.weights import catalog, manifest
-from tests.flow.tiny import tiny_flow
+from tests.backends.torch.flow.tiny import tiny_flow
 from tests.tiny_release import make_release
 
 NAMES = ["english", "multilingual-zh-cmn", "multilingual-hi", "turbo", "nano"]
@@ -108,7 +108,7 @@ def test_unknown_characters_are_reported_and_not_spoken(
     assert mixed.samples.tobytes() == plain.samples.tobytes()
     speech = tts.stream(["Hi. ", "Миша! ", "🎉"], max_tokens=5)
     assert all(len(chunk.samples) for chunk in speech)
-    assert speech.unspoken == [*"Миша🎉"]
+    assert speech.unspoken == (*"Миша🎉",)
     for text in ("你好，世界。", ["你", "好"], "🎉🎉", "..."):
         with pytest.raises(TextError, match="nothing to say"):
             list(tts.stream(text))
@@ -212,7 +212,7 @@ def test_what_cloning_needs_is_not_loaded_for_speaking(
         maimed.say(TEXT, max_tokens=6).samples, whole.say(TEXT, max_tokens=6).samples
     )
     with pytest.raises(LayoutError):
-        loader.load_encoders(maimed.components)
+        maimed.cloner.load_encoders()
 
 
 @pytest.mark.slow
@@ -244,7 +244,7 @@ def test_what_cannot_be_spoken_is_refused_by_name(releases: Path, home: Path) ->
 def test_a_model_that_says_nothing_is_an_error(releases: Path, home: Path) -> None:
     tts = load(releases, "english", home)
     with pytest.raises(SpeechError, match="another seed"):
-        list(tts._codes(iter([6562]), lambda _: None, SpeechStream()))
+        list(tts._codes(iter([6562]), lambda _: None, SpeechState()))
 
 
 def test_a_model_that_is_not_here_is_explained(
@@ -284,7 +284,7 @@ def test_where_nothing_was_pulled_the_model_of_the_package_speaks(tmp_path: Path
     tts = Nightingale.load(home=tmp_path / "empty", watermark=False)
     assert tts.components.model.name == "fledgling"
     quick = Nightingale.load("fledgling", home=tmp_path, decoder="meanflow", watermark=False)
-    assert quick.components.flow.config.meanflow
+    assert torch_stages(quick.components).flow.config.meanflow
     said = [e.say("Hello.", max_tokens=8) for e in (tts, quick)]
     assert said[0].tokens == said[1].tokens
     assert np.abs(said[0].samples - said[1].samples).max() > 1e-3

@@ -13,16 +13,20 @@ import torch
 from safetensors import safe_open
 from typer.testing import CliRunner
 
+from nightingale.backends.torch.flow.estimator import Estimator
+from nightingale.backends.torch.flow.fast import FastEstimator
+from nightingale.backends.torch.flow.model import Flow
+from nightingale.backends.torch.load import accelerate_flow
+from nightingale.backends.torch.t3.quantized import QuantizedStack
+from nightingale.backends.torch.vocoder.fast import FastVocoder
 from nightingale.cli import app
 from nightingale.core import PLANS, Plan
 from nightingale.errors import CorruptFileError, OptionError
-from nightingale.flow.estimator import Estimator
-from nightingale.flow.fast import FastEstimator
-from nightingale.flow.model import Flow
-from nightingale.loader import accelerate_flow, pack_t3
+from nightingale.loader import pack_t3
+from nightingale.measure.stages import torch_stages
+from nightingale.nn.device import choose
 from nightingale.pipeline import Nightingale
-from nightingale.t3.quantized import QuantizedStack
-from nightingale.vocoder.fast import FastVocoder
+from tests.rebuilt import n_cached_voices
 from tests.tiny_release import make_release
 
 TEXT = "The billing issue is resolved."
@@ -48,12 +52,12 @@ def test_packed_in_memory_or_found_on_disk_gives_the_same_bytes(
     fresh = say(release, tmp_path, plan)
     file = pack_t3(release, tmp_path, Plan.named(plan))
     tts = Nightingale.load(release, home=tmp_path, device="cpu", watermark=False, plan=plan)
-    assert isinstance(tts.components.t3.tfmr, QuantizedStack)
+    assert isinstance(torch_stages(tts.components).t3.tfmr, QuantizedStack)
     assert np.array_equal(tts.say(TEXT, max_tokens=10).samples, fresh)
     with safe_open(file, framework="pt") as kept:
         facts = json.loads(kept.metadata()["nightingale"])
     assert facts["t3"] == PLANS[plan].t3
-    assert facts["config"]["t3"]["n_layers"] == tts.components.t3.config.n_layers
+    assert facts["config"]["t3"]["n_layers"] == torch_stages(tts.components).t3.config.n_layers
 
 
 @pytest.mark.slow
@@ -67,13 +71,13 @@ def test_a_plan_is_heard(release: Path, tmp_path: Path) -> None:
 def test_the_flow_is_hastened_where_it_can_be(release: Path, tmp_path: Path) -> None:
     """Heads of the small one are too narrow for AMX code: it stays as it was, a wider one not."""
     tts = Nightingale.load(release, home=tmp_path, device="cpu", plan="balanced")
-    components = tts.components
-    assert not isinstance(components.flow.estimator, FastEstimator)
-    assert isinstance(components.vocoder, FastVocoder)
-    wide = replace(components.flow.config.estimator, d_head=32)
-    flow = Flow(replace(components.flow.config, estimator=wide))
+    stages = torch_stages(tts.components)
+    assert not isinstance(stages.flow.estimator, FastEstimator)
+    assert isinstance(stages.vocoder, FastVocoder)
+    wide = replace(stages.flow.config.estimator, d_head=32)
+    flow = Flow(replace(stages.flow.config, estimator=wide))
     for plan, wanted in (("balanced", FastEstimator), ("reference", Estimator)):
-        made = accelerate_flow(copy.deepcopy(flow), components.placement, PLANS[plan])
+        made = accelerate_flow(copy.deepcopy(flow), choose("cpu"), PLANS[plan])
         assert type(made.estimator) is wanted
 
 
@@ -84,7 +88,7 @@ def test_a_cached_prompt_serves_every_request_alike(release: Path, tmp_path: Pat
     first, other, again = (tts.say(t, max_tokens=8).samples for t in (TEXT, "Yes.", TEXT))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
-    assert len(tts._prompt_states) == 1
+    assert n_cached_voices(tts) == 2  # one in each half of the model
     fresh = Nightingale.load(release, home=tmp_path, device="cpu", watermark=False, plan=plan)
     assert np.array_equal(fresh.say(TEXT, max_tokens=8).samples, first)
     rendered = Nightingale.load(release, home=tmp_path, device="cpu", watermark=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nightingale.core import Word
-from nightingale.speech import SpeechStream
+from nightingale.speech import SpeechState, SpeechStream
 from nightingale.text.words import Span, rest, spans
 
 SPACE = 2
@@ -44,10 +44,14 @@ def test_words_that_cannot_be_told_apart_are_not_said_again() -> None:
     assert not rest([Span("At 21 h", 0)], 3)
 
 
+def state_of(places: list[int]) -> SpeechState:
+    state = SpeechState()
+    state.open_part([Span("Go", 1), Span("home,", 4), Span("Anna.", 8)], places)
+    return state
+
+
 def speech_of(places: list[int]) -> SpeechStream:
-    speech = SpeechStream()
-    speech.open_part([Span("Go", 1), Span("home,", 4), Span("Anna.", 8)], places)
-    return speech
+    return SpeechStream(state_of(places), iter(()))
 
 
 def test_a_word_begins_when_its_first_token_is_said() -> None:
@@ -77,7 +81,7 @@ def test_the_last_word_spoken_is_known() -> None:
 
 
 def test_later_parts_begin_where_the_sound_has_come_to() -> None:
-    speech = speech_of([0, 1, 4, 8, 8])
-    speech.n_samples = 24_000
-    speech.open_part([Span("Bye.", 1)], [0, 1, 1])
-    assert speech.words[-1].start_s == pytest.approx(1.04)
+    state = state_of([0, 1, 4, 8, 8])
+    state.n_samples = 24_000
+    state.open_part([Span("Bye.", 1)], [0, 1, 1])
+    assert SpeechStream(state, iter(())).words[-1].start_s == pytest.approx(1.04)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from nightingale.backends.torch.t3.model import T3, T3Config
 from nightingale.core import Family, T3Prompt
-from nightingale.t3.model import T3, T3Config
 from tests.random_weights import randomize
 
 LLAMA_HEADS = ((1, 0), (2, 1), (0, 1))

@@ -14,22 +14,22 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from nightingale.backends.torch.flow.model import CONFIGS as FLOWS
+from nightingale.backends.torch.flow.model import Flow
+from nightingale.backends.torch.t3.model import CONFIGS, T3
+from nightingale.backends.torch.vocoder.model import Vocoder, VocoderConfig
 from nightingale.core import Family
-from nightingale.flow.model import CONFIGS as FLOWS
-from nightingale.flow.model import Flow
-from nightingale.t3.model import CONFIGS, T3
-from nightingale.vocoder.model import Vocoder, VocoderConfig
 from nightingale.voice.speaker_encoder import SpeakerEncoder
 from nightingale.voice.speech_tokenizer import SpeechTokenizer, SpeechTokenizerConfig
 from nightingale.voice.xvector import XVector, XVectorConfig
 from nightingale.weights import catalog
-from tests.flow.random_weights import randomize as randomize_flow
-from tests.flow.tiny import tiny_flow, tiny_prompt
+from tests.backends.torch.flow.random_weights import randomize as randomize_flow
+from tests.backends.torch.flow.tiny import tiny_flow, tiny_prompt
+from tests.backends.torch.vocoder.small import randomize as randomize_vocoder
+from tests.backends.torch.vocoder.small import small_vocoder
 from tests.random_weights import randomize
 from tests.text import make_gpt2, make_tokenizers
 from tests.tiny import TINY, tiny_voice
-from tests.vocoder.small import randomize as randomize_vocoder
-from tests.vocoder.small import small_vocoder
 
 TOKENIZER = SpeechTokenizerConfig(n_layers=1, d_model=64)
 XVECTOR = XVectorConfig(n_planes=2, n_channels=8, growth=4, n_layers=(1, 1, 1))

@@ -17,9 +17,9 @@ import typer
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nightingale.flow.encoder import EncoderConfig, frame_mask
-from nightingale.flow.estimator import Estimator, EstimatorConfig, Transformer
-from nightingale.flow.model import Flow, FlowConfig
+from nightingale.backends.torch.flow.encoder import EncoderConfig, frame_mask
+from nightingale.backends.torch.flow.estimator import Estimator, EstimatorConfig, Transformer
+from nightingale.backends.torch.flow.model import Flow, FlowConfig
 from training import codes, corpus, speakers
 from training.corpus import FLOW_MEL
 from training.loop import Losses, Plan, hasten, load_mean, train

@@ -20,13 +20,14 @@ import typer
 from rich.console import Console
 
 from nightingale.audio import files
+from nightingale.backends.torch.vocoder.model import fade_in
 from nightingale.core import SAMPLES_PER_SECOND, Voice
 from nightingale.measure import texts
 from nightingale.measure.quality import Clip, Judge, Report
 from nightingale.measure.report import compare, worst
+from nightingale.measure.stages import torch_stages
 from nightingale.measure.texts import Kind
 from nightingale.pipeline import Nightingale
-from nightingale.vocoder.model import fade_in
 from training import bend, corpus
 from training.corpus import Utterance
 from training.work import work
@@ -78,11 +79,12 @@ class Studio:
 
     def _rebuild(self, utterance: Utterance, seed: int) -> files.Wave:
         components = self._tts("standard").components
+        stages = torch_stages(components)
         tokens = json.loads((work() / "tokens" / f"{utterance.voice}.json").read_text())
         codes = torch.tensor(tokens[utterance.id])
         with torch.inference_mode():
-            mel = components.flow.render(codes, components.voice.flow, seed)
-            return fade_in(components.vocoder.vocode(mel, seed)).numpy()
+            mel = stages.flow.render(codes, components.voice.flow, seed)
+            return fade_in(stages.vocoder.vocode(mel, seed)).numpy()
 
     def _clones(self) -> Iterator[Clip]:
         sentences = held_out("held_out", self._n)

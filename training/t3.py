@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import parametrize
 
+from nightingale.backends.torch.t3.llama import rotate
+from nightingale.backends.torch.t3.model import CONFIGS, T3
 from nightingale.core import END_OF_SPEECH
-from nightingale.t3.llama import rotate
-from nightingale.t3.model import CONFIGS, T3
 from nightingale.text.tokenizer import FledglingTokenizer
 from training import align, bend, codes, corpus, letters, speakers
 from training.corpus import Utterance

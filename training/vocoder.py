@@ -17,9 +17,9 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from nightingale.audio.mel import mel_filters
+from nightingale.backends.torch.vocoder.model import Vocoder, VocoderConfig
+from nightingale.backends.torch.vocoder.source import SourceState
 from nightingale.core import SAMPLES_PER_FRAME
-from nightingale.vocoder.model import Vocoder, VocoderConfig
-from nightingale.vocoder.source import SourceState
 from training import corpus
 from training.corpus import FLOW_MEL, PITCH, Utterance
 from training.critic import HEARD, Critic, feature_matching_loss, reproach

@@ -22,6 +22,7 @@ from benchmarks.streaming import seams as meeting
 from benchmarks.streaming.nasty import Sound, judge, summary
 from benchmarks.streaming.nasty import nasty as nasty_texts
 from nightingale.core import SAMPLES_PER_SECOND, Plan
+from nightingale.loader import LoadOptions
 from nightingale.measure import texts
 from nightingale.measure.bench import machine, speak
 from nightingale.measure.random_model import random_components
@@ -42,7 +43,7 @@ def load(
 ) -> Nightingale:
     plan = Plan.named(name)
     if random_weights:
-        return Nightingale(random_components(model, decoder, plan=plan))
+        return Nightingale(random_components(model, LoadOptions(decoder=decoder, plan=plan)))
     folder = Path(model)
     return Nightingale.load(folder if folder.is_dir() else model, plan=plan, decoder=decoder)
 

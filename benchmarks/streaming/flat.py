@@ -45,7 +45,7 @@ def window_ms(tts: Nightingale, n_tokens: int) -> Iterator[float]:
     speech = tts.stream(sentences(), seed=1)
     spent = 0.0
     for chunk in speech:
-        now = speech.clock.spent_ms["mel_ms"] + speech.clock.spent_ms["samples_ms"]
+        now = speech.timings.mel_ms + speech.timings.samples_ms
         if len(chunk.samples) == n_tokens * SAMPLES_PER_TOKEN:
             yield now - spent
         spent = now

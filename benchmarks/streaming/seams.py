@@ -15,9 +15,10 @@ from itertools import accumulate, chain, repeat, takewhile
 import numpy as np
 from numpy.typing import NDArray
 
+from nightingale.backends.base import WindowJob
 from nightingale.core import SAMPLES_PER_TOKEN, Plan
 from nightingale.pipeline import Nightingale
-from nightingale.windowing import WaveState, token_windows
+from nightingale.windowing import token_windows
 
 Sound = NDArray[np.float32]
 Values = NDArray[np.float64]
@@ -73,15 +74,14 @@ def examine(
     return answers
 
 
-def render(tts: Nightingale, tokens: list[int], grid: tuple[int, ...], seed: int) -> Sound:
+def render(tts: Nightingale, tokens: Sequence[int], grid: tuple[int, ...], seed: int) -> Sound:
     """Tokens to sound, without a watermark."""
-    decoder, prompt = tts._decoder, tts.components.voice.flow
-    state, parts = decoder.start(tts._prompt_state(prompt), seed), []
+    decoder = tts.components.loaded.wave_decoder
+    state, parts = decoder.start(tts.components.voice.flow, seed), []
     for window in filter(None, token_windows(tokens, grid)):
-        mel, flow_state = decoder.render(state, window, prompt, seed)
-        samples, vocoder = decoder.vocode(state, window, mel, seed)
-        state = WaveState(flow_state, vocoder, state.watermark, state.n_samples + len(samples))
-        parts.append(samples.numpy())
+        (decoded,) = decoder.decode([WindowJob(window, state)])
+        state = decoded.state
+        parts.append(decoded.samples)
     return np.concatenate(parts)
 
 

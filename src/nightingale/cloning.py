@@ -18,10 +18,10 @@ from nightingale.audio.files import read
 from nightingale.audio.loudness import loudness
 from nightingale.core import SAMPLES_PER_SECOND, Voice
 from nightingale.errors import SpeechError
-from nightingale.loader import Components, load_encoders
-from nightingale.nn.deterministic import one_thread
+from nightingale.loader import Components
 from nightingale.voice import level
 from nightingale.voice.clone import Encoders, clone
+from nightingale.voice.encoders import load_encoders
 from nightingale.voice.inspect import Report, inspect
 
 
@@ -57,13 +57,18 @@ class VoiceCloner:
         else:
             wave, found = level.normalize(wave, family, own.flow.mel)
             report = replace(report, level=found)
-        with self._lock, one_thread():  # the same voice on every number of cores
-            voice = clone(wave, encoders or load_encoders(self._components), family)
+        with self._lock:
+            voice = clone(wave, encoders or self.load_encoders(), family)
         if keep_loudness:
             return ClonedVoice(voice.t3, voice.flow, report=report)
         gain_db = level.output_gain_db(self._sample(voice), self.own_loudness())
         report = replace(report, output_gain_db=gain_db)
         return ClonedVoice(voice.t3, voice.flow, gain_db, report=report)
+
+    def load_encoders(self) -> Encoders:
+        """The networks that make a voice, beside the model."""
+        files, device = self._components.files, self._components.loaded.encoder_device
+        return load_encoders(files["s3gen"], files["voice_encoder"], device)
 
     def own_loudness(self) -> float:
         """LUFS of what the model's own voice speaks; measured once."""

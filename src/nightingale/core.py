@@ -61,13 +61,6 @@ class Options:
     seed: int = 0
     max_tokens: int = 1000  # 40 seconds of speech
 
-    @classmethod
-    def of(cls, family: Family) -> Options:
-        """The defaults of a model family, as upstream has them."""
-        if family in ("turbo", "nano"):
-            return cls(exaggeration=0.0, cfg_weight=0.0, min_p=0.0, top_p=0.95, top_k=1000)
-        return cls()
-
     def updated(self, fields: Mapping[str, Any]) -> Options:
         """The same with some fields changed; a name that is none of them is an OptionError."""
         for name in fields:
@@ -140,7 +133,16 @@ class Plan:
         return PLANS[name]
 
 
-DEVICES = ("auto", "cuda", "mps", "cpu")  # that can be asked for; device.py knows which are here
+CPU = "cpu"  # the device that every machine has
+DEVICES = ("auto", "cuda", "mps", CPU)  # that can be asked for; the backend knows which are here
+
+
+def check_device(name: str) -> None:
+    """Refuse a name that no machine has."""
+    if name not in DEVICES:
+        raise OptionError(f"there is no device {name!r}; choose one of {', '.join(DEVICES)}")
+
+
 WINDOW_SIZES = (8, 12, 14, 17, 21, 25)  # soon something to hear, then ever more at once
 PLANS = {
     "reference": Plan(),

@@ -8,70 +8,51 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from nightingale.async_stream import AsyncSpeechStream
 from nightingale.audio.clip import Audio
 from nightingale.audio.pauses import PartJoiner, fade_out
+from nightingale.audio.streaming_watermark import WatermarkStream
+from nightingale.backends.base import TokenRequest, TokenWindow, WaveState, WindowJob
 from nightingale.cloning import ClonedVoice, VoiceCloner
 from nightingale.core import (
     END_OF_SPEECH,
     N_SPEECH_CODES,
     SAMPLES_PER_SECOND,
-    SAMPLES_PER_TOKEN,
     START_OF_SPEECH,
     AudioChunk,
-    FlowPrompt,
     OptionFields,
     Options,
     Plan,
     Voice,
 )
 from nightingale.errors import SpeechError
-from nightingale.flow.window import FlowState
-from nightingale.loader import REFERENCE, Components, load_components
-from nightingale.nn import amx
-from nightingale.nn.lru import ByteLimitedLRU
-from nightingale.nn.noise import derive_seed
+from nightingale.loader import DEFAULT_BACKEND, REFERENCE, Components, LoadOptions, load_components
+from nightingale.noise import derive_seed
 from nightingale.settings import Settings
-from nightingale.speech import Checkpoint, SpeechStream
-from nightingale.t3.guard import Guard
-from nightingale.t3.prefix import Prefixes
+from nightingale.speech import Checkpoint, SpeechState, SpeechStream
 from nightingale.text.readable import Reader
 from nightingale.text.split import EAGER, SINGLE, WHOLE, TextPart, split, split_stream
 from nightingale.text.structure import Break, pause_samples
 from nightingale.text.words import rest, spans
-from nightingale.vocoder.model import fade_in
 from nightingale.voice import level
-from nightingale.voice.clone import Encoders
 from nightingale.voice.library import VoiceLibrary
-from nightingale.windowing import TokenWindow, WaveDecoder, WaveState, token_windows
+from nightingale.windowing import token_windows
 
-# torch's libraries keep a kernel for every shape that they met, 1,024 of each kind by
-# default: half a gigabyte after an hour of speech with AMX. Without it more than 512 are met;
-# to keep them all took no more memory there, and to make them again costs time.
-os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "512" if amx.is_available() else "1024")
-os.environ.setdefault("LRU_CACHE_CAPACITY", "128")
+if TYPE_CHECKING:
+    from nightingale.voice.clone import Encoders
 
 Progress = Callable[[int], None]  # how many speech tokens there are so far
 
-_MAX_PROMPT_BYTES = 2**31  # bytes of recordings that were rendered
 _MAX_ATTEMPTS = 2  # more, to say what was not said
 _RETRIES = 2**40  # their seeds are far from those of later parts
-_SILENCE = [4299] * 3  # tokens that sound like nothing: Turbo and Nano end with them
-
-
-def _content(prompt: FlowPrompt) -> tuple[NDArray[np.generic], ...]:
-    return prompt.tokens, prompt.mel, prompt.xvector
 
 
 class Nightingale:
@@ -79,18 +60,13 @@ class Nightingale:
 
     def __init__(self, components: Components, home: Path | None = None) -> None:
         self.components, self._home = components, home or Settings.read(os.environ).home
-        self.defaults = Options.of(components.model.family)
-        self._prefixes = Prefixes(components.t3.prefix)
-        self._prompt_states: ByteLimitedLRU[FlowState] = ByteLimitedLRU(_MAX_PROMPT_BYTES)
-        self._drops_last = components.model.family == "multilingual"
-        self.knows_sentences = components.model.family == "fledgling"  # and nothing longer
-        sound = components.flow, components.vocoder, components.watermarker
-        self._decoder = WaveDecoder(*sound, components.plan.vocoder_lookahead, self._drops_last)
-        self._lock = threading.Lock()
+        self.defaults = components.spec.options
+        self._engine, self._decoder = components.loaded.token_engine, components.loaded.wave_decoder
+        self._lock = threading.Lock()  # the model is one request's at a time, for one step
         self.cloner = VoiceCloner(components, self.say, self._lock)
 
     @classmethod
-    def load(
+    def load(  # noqa: PLR0913
         cls,
         model: str | Path | None = None,
         *,
@@ -99,11 +75,14 @@ class Nightingale:
         decoder: str | None = None,
         watermark: bool = True,
         plan: Plan | str = REFERENCE,
+        backend: str = DEFAULT_BACKEND,
+        threads: int | None = None,
     ) -> Nightingale:
         """A pulled model by its name, a folder of released files, or the best that is here."""
         home = home or Settings.read(os.environ).home
         chosen = Plan.named(plan) if isinstance(plan, str) else plan
-        return cls(load_components(model, home, device, decoder, watermark, chosen), home)
+        wanted = LoadOptions(device, decoder, watermark, chosen, backend, threads)
+        return cls(load_components(model, home, wanted), home)
 
     @property
     def sample_rate(self) -> int:
@@ -131,8 +110,7 @@ class Nightingale:
         """Speak a text: all that `stream` gives, in one piece."""
         speech = self.stream(text, voice, progress=progress, **options)
         sound = np.concatenate([chunk.samples for chunk in speech])
-        unspoken = tuple(speech.unspoken)
-        return Audio(sound, tuple(speech.tokens), speech.is_complete, speech.timings, unspoken)
+        return Audio(sound, speech.tokens, speech.is_complete, speech.timings, speech.unspoken)
 
     def stream(
         self,
@@ -150,16 +128,16 @@ class Nightingale:
         part of the text comes at once. With a checkpoint of the same request, `resume` gives what
         would have come behind it.
         """
-        wanted, speech = self.defaults.updated(options), SpeechStream()
-        whole, coming = (SINGLE, SINGLE) if self.knows_sentences else (WHOLE, EAGER)
+        wanted, speech = self.defaults.updated(options), SpeechState()
+        whole, coming = (SINGLE, SINGLE) if self.components.spec.is_single else (WHOLE, EAGER)
         reader = Reader(self.components.tokenizer, wanted.language, speech.unspoken)
         parts = (
             reader.whole(text, lambda text: split(text, whole))
             if isinstance(text, str)
             else reader.arriving(text, lambda pieces: split_stream(pieces, coming))
         )
-        speech.steps = self._speak(parts, self._voice(voice), wanted, progress, speech, resume)
-        return speech
+        steps = self._speak(parts, self._voice(voice), wanted, progress, speech, resume)
+        return SpeechStream(speech, steps)
 
     def astream(
         self,
@@ -181,7 +159,7 @@ class Nightingale:
         voice: Voice,
         options: Options,
         progress: Progress,
-        speech: SpeechStream,
+        speech: SpeechState,
         resume: Checkpoint | None,
     ) -> Iterator[AudioChunk | None]:
         pauses = pause_samples(options)
@@ -234,20 +212,22 @@ class Nightingale:
         voice: Voice,
         options: Options,
         progress: Progress,
-        speech: SpeechStream,
+        speech: SpeechState,
         joiner: PartJoiner,
     ) -> Iterator[AudioChunk | None]:
         speech.clock.restart()
-        tokens = self._tokens(text, voice, options, speech)
+        tokens = self._codes(self._tokens(text, voice, options, speech), progress, speech)
         state: WaveState | None = None
-        for window in token_windows(
-            self._codes(tokens, progress, speech), self.components.plan.window_sizes
-        ):
+        sizes = self.components.plan.window_sizes
+        watermark = WatermarkStream(self.components.watermarker, is_whole=not sizes)
+        for window in token_windows(tokens, sizes):
             speech.clock.lap("tokens_ms")
             samples = None
             if window is not None and not speech.is_cancelled:
-                with self._turn():
-                    samples, state = self._sound(window, state, voice, options.seed, speech)
+                samples, state = self._decode(window, state, voice, options.seed, speech)
+                with self._lock:
+                    samples = watermark.next(samples, is_last=window.is_last)
+                speech.clock.lap("watermark_ms")
             if speech.is_cancelled:
                 return
             if samples is not None and window is not None and window.is_last:
@@ -259,31 +239,34 @@ class Nightingale:
             speech.clock.restart()
 
     def _tokens(
-        self, text: str, voice: Voice, options: Options, speech: SpeechStream
+        self, text: str, voice: Voice, options: Options, speech: SpeechState
     ) -> Iterator[int]:
         """Between two of them, others may have the model."""
-        with self._turn():
-            text_tokens = self.components.tokenizer.encode(text, options.language)
+        tokenizer, places = self.components.tokenizer, list[int]()
+        with self._lock:
+            text_tokens = tokenizer.encode(text, options.language)
             speech.clock.lap("text_ms")
-            prefix = self._prefixes.get(voice.t3, options.exaggeration)
-            heads = self.components.t3.config.alignment_heads
-            guard = Guard(heads, len(text_tokens)) if options.guard and heads else None
-            steps = self.components.t3.decode(text_tokens, prefix, options, guard=guard)
-            words = spans(text, text_tokens, self.components.tokenizer.space)
-            if guard is not None:
-                speech.open_part(words, guard.places)
-        while not speech.is_cancelled:
-            with self._turn():
-                token = next(steps, None)
-            if token is None:
-                break
-            if token == END_OF_SPEECH and guard is not None and not guard.is_said:
-                speech.left = rest(words, guard.places[-1])
-                speech.is_complete &= bool(speech.left)  # what is not known cannot be said again
-            yield token
+            number = self._engine.add(TokenRequest(text_tokens, voice.t3, options))
+        words = spans(text, text_tokens, tokenizer.space)
+        try:
+            while not speech.is_cancelled:
+                with self._lock:
+                    (event,) = self._engine.step((number,))
+                if event.position is not None:
+                    if not places:
+                        speech.open_part(words, places)
+                    places.append(event.position)
+                if not event.is_said:
+                    speech.left = rest(words, places[-1])
+                    speech.is_complete &= bool(speech.left)  # what is unknown cannot be said again
+                yield event.token
+                if event.is_last:
+                    break
+        finally:
+            self._engine.cancel(number)
 
     def _codes(
-        self, tokens: Iterator[int], progress: Progress, speech: SpeechStream
+        self, tokens: Iterator[int], progress: Progress, speech: SpeechState
     ) -> Iterator[int]:
         """The tokens that stand for sound. Upstream crashes on some of the others."""
         token, n_codes = START_OF_SPEECH, 0
@@ -299,51 +282,26 @@ class Nightingale:
         speech.is_complete &= token == END_OF_SPEECH
         if n_codes == 0:
             raise SpeechError("the model ended before it said anything; try another seed")
-        if not self.components.t3.config.is_llama:
-            speech.tokens += _SILENCE
-            yield from _SILENCE
+        speech.tokens += self.components.spec.trailing_tokens
+        yield from self.components.spec.trailing_tokens
 
-    def _sound(
+    def _decode(
         self,
         window: TokenWindow,
         state: WaveState | None,
         voice: Voice,
         seed: int,
-        speech: SpeechStream,
-    ) -> tuple[NDArray[np.float32], WaveState | None]:
-        if not self.components.plan.window_sizes:
-            return self._whole(window, voice, seed, speech), None
-        decoder = self._decoder
-        state = state or decoder.start(self._prompt_state(voice.flow), seed)
-        mel, flow_state = decoder.render(state, window, voice.flow, seed)
-        speech.clock.lap("mel_ms")
-        samples, vocoder = decoder.vocode(state, window, mel, seed)
-        sound = level.amplified(samples.cpu().numpy(), voice.gain_db)
-        speech.clock.lap("samples_ms")
-        watermarked, watermark = decoder.watermark(state, window, sound)
-        speech.clock.lap("watermark_ms")
-        return watermarked, WaveState(flow_state, vocoder, watermark, state.n_samples + len(sound))
-
-    def _whole(
-        self, window: TokenWindow, voice: Voice, seed: int, speech: SpeechStream
-    ) -> NDArray[np.float32]:
-        """The utterance at once: numerically the upstream model."""
-        codes = torch.tensor(window.tokens, device=self.components.placement.device)
-        mel = self._mel(codes, voice.flow, seed)  # (80, M)
-        speech.clock.lap("mel_ms")
-        samples = self._trim(fade_in(self.components.vocoder.vocode(mel, seed)), len(codes))
-        sound = level.amplified(samples.cpu().numpy(), voice.gain_db)
-        speech.clock.lap("samples_ms")
-        if self.components.watermarker is not None:
-            sound = self.components.watermarker.apply(sound)
-        speech.clock.lap("watermark_ms")
-        return sound
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """The model is one request's at a time, for one step."""
-        with self._lock, torch.inference_mode():
-            yield
+        speech: SpeechState,
+    ) -> tuple[NDArray[np.float32], WaveState]:
+        """The samples of a window, as loud as the voice wants them."""
+        with self._lock:
+            state = state or self._decoder.start(voice.flow, seed)
+            speech.clock.lap("mel_ms")
+            (decoded,) = self._decoder.decode([WindowJob(window, state)])
+        speech.clock.add("mel_ms", decoded.mel_ms)
+        speech.clock.add("samples_ms", decoded.samples_ms)
+        speech.clock.restart()
+        return level.amplified(decoded.samples, voice.gain_db), decoded.state
 
     def clone(
         self,
@@ -366,34 +324,5 @@ class Nightingale:
     def forget(self, voice: Voice) -> None:
         """Drop everything that was computed from a voice; a request with it computes it anew."""
         with self._lock:
-            self._prefixes.forget(voice.t3)
-            self._prompt_states.forget(_content(voice.flow))
-
-    def render(self, codes: Sequence[int], prompt: FlowPrompt, seed: int) -> Tensor:
-        """(80, M): the mel of given speech tokens, whole or in windows, as the plan has it."""
-        with self._turn():
-            if not self.components.plan.window_sizes:
-                return self._mel(torch.tensor(codes), prompt, seed)
-            state, mels = self._decoder.start(self._prompt_state(prompt), seed), []
-            for window in filter(None, token_windows(codes, self.components.plan.window_sizes)):
-                mel, flow_state = self._decoder.render(state, window, prompt, seed)
-                state = replace(state, flow_state=flow_state)
-                mels.append(mel)
-            return torch.cat(mels, dim=1)
-
-    def _mel(self, codes: Tensor, prompt: FlowPrompt, seed: int) -> Tensor:
-        flow = self.components.flow
-        if not self.components.plan.prompt_cache:
-            return flow.render(codes, prompt, seed)
-        return flow.render_chunk(codes, prompt, self._prompt_state(prompt), seed)[0]
-
-    def _prompt_state(self, prompt: FlowPrompt) -> FlowState:
-        """The voice's recording, rendered: once, and then cached."""
-        flow = self.components.flow
-        return self._prompt_states.get(_content(prompt), lambda: flow.prefill(prompt))
-
-    def _trim(self, samples: Tensor, n_codes: int) -> Tensor:
-        """Multilingual's last token is an artefact: its sound is cut off."""
-        if not self._drops_last:
-            return samples
-        return samples[: max(1, n_codes - 1) * SAMPLES_PER_TOKEN]
+            self._engine.forget(voice.t3)
+            self._decoder.forget(voice.flow)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from nightingale.audio.pauses import JoinState
@@ -61,75 +61,6 @@ class Checkpoint:
         )
 
 
-class SpeechStream:
-    """Chunks of sound, one after the other; what is known of them so far; and a way to stop.
-
-    The work is done by whoever asks for the next chunk. Any thread may call `cancel`.
-    """
-
-    def __init__(self) -> None:
-        self.steps: Iterator[AudioChunk | None] = iter(())  # of the work; some end in sound
-        self.tokens: list[int] = []  # speech tokens that stand for sound
-        self.n_tokens = 0  # all of them
-        self.is_complete = True  # False: a part of the text was not said
-        self.unsaid: list[str] = []  # which, where the model can tell
-        self.unspoken: list[str] = []  # characters that the model cannot read, each once
-        self.left = ""  # what the last attempt did not say
-        self.is_cancelled = False
-        self.parts: list[Part] = []
-        self.n_samples = 0  # that were handed out
-        self.n_characters = 0  # of parts that are spoken
-        self.checkpoint: Checkpoint | None = None  # behind the last of them
-        self.clock = Clock()
-
-    def __iter__(self) -> Iterator[AudioChunk]:
-        return self
-
-    def __next__(self) -> AudioChunk:
-        chunk = None
-        while chunk is None:
-            chunk = self.step()
-        return chunk
-
-    def step(self) -> AudioChunk | None:
-        """One token, or one window, further; for who shares the model among many."""
-        chunk = next(self.steps)
-        self.n_samples += len(chunk.samples) if chunk else 0
-        return chunk
-
-    @property
-    def words(self) -> list[Word]:
-        """Words so far and when they are said, from models that can tell; else parts of the text.
-
-        Tokens run ahead of the sound: a word may be here before it can be heard.
-        """
-        return [word for part in self.parts for word in part.words()]
-
-    def word_at(self, seconds: float) -> Word | None:
-        """What is being said then, or was said last: for who stops listening there."""
-        return next((word for word in reversed(self.words) if word.start_s <= seconds), None)
-
-    def open_part(self, spans: list[Span], places: Sequence[int]) -> None:
-        """A new part of the text begins where the sound has come to, or a little later."""
-        self.parts.append(Part(spans, places, self.n_samples / SAMPLES_PER_SECOND))
-
-    def settle_part(self, start: int) -> None:
-        """Its first sample would be this one, had no silence been cut off."""
-        if self.parts and not self.parts[-1].is_settled:
-            self.parts[-1].start_s = start / SAMPLES_PER_SECOND
-            self.parts[-1].is_settled = True
-
-    def cancel(self) -> None:
-        """Stop after the step that is being computed; no chunk comes any more."""
-        self.is_cancelled = True
-        self.is_complete = False
-
-    @property
-    def timings(self) -> Timings:
-        """Where the time went so far, without that of the listener."""
-        return Timings(**self.clock.spent_ms)
-
-
 class Clock:
     """Laps in milliseconds, summed up by what they were for."""
 
@@ -143,4 +74,132 @@ class Clock:
     def lap(self, purpose: str) -> None:
         now = time.perf_counter()
         self._last, passed = now, now - self._last
-        self.spent_ms[purpose] += 1e3 * passed
+        self.add(purpose, 1e3 * passed)
+
+    def add(self, purpose: str, spent_ms: float) -> None:
+        """A lap that was measured elsewhere."""
+        self.spent_ms[purpose] += spent_ms
+
+
+@dataclass(slots=True)
+class SpeechState:
+    """How far an utterance has come. Written by who speaks; a listener sees `SpeechStream`."""
+
+    tokens: list[int] = field(default_factory=list)
+    n_tokens: int = 0
+    is_complete: bool = True
+    unsaid: list[str] = field(default_factory=list)
+    unspoken: list[str] = field(default_factory=list)
+    left: str = ""  # what the last attempt did not say
+    is_cancelled: bool = False
+    parts: list[Part] = field(default_factory=list)
+    n_samples: int = 0
+    n_characters: int = 0
+    checkpoint: Checkpoint | None = None
+    clock: Clock = field(default_factory=Clock)
+
+    def open_part(self, spans: list[Span], places: Sequence[int]) -> None:
+        """A new part of the text begins where the sound has come to, or a little later."""
+        self.parts.append(Part(spans, places, self.n_samples / SAMPLES_PER_SECOND))
+
+    def settle_part(self, start: int) -> None:
+        """Its first sample would be this one, had no silence been cut off."""
+        if self.parts and not self.parts[-1].is_settled:
+            self.parts[-1].start_s = start / SAMPLES_PER_SECOND
+            self.parts[-1].is_settled = True
+
+
+class SpeechStream:
+    """Chunks of sound, one after the other; what is known of them so far; and a way to stop.
+
+    The work is done by whoever asks for the next chunk. Any thread may call `cancel`.
+    """
+
+    def __init__(self, state: SpeechState, steps: Iterator[AudioChunk | None]) -> None:
+        self._state, self._steps = state, steps  # some steps end in sound
+
+    def __iter__(self) -> Iterator[AudioChunk]:
+        return self
+
+    def __next__(self) -> AudioChunk:
+        chunk = None
+        while chunk is None:
+            chunk = self.step()
+        return chunk
+
+    def step(self) -> AudioChunk | None:
+        """One token, or one window, further; for who shares the model among many."""
+        chunk = next(self._steps)
+        self._state.n_samples += len(chunk.samples) if chunk else 0
+        return chunk
+
+    def cancel(self) -> None:
+        """Stop after the step that is being computed; no chunk comes any more."""
+        self._state.is_cancelled = True
+        self._state.is_complete = False
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Speech tokens that stand for sound."""
+        return tuple(self._state.tokens)
+
+    @property
+    def n_tokens(self) -> int:
+        """All speech tokens, those without sound too."""
+        return self._state.n_tokens
+
+    @property
+    def n_samples(self) -> int:
+        """Samples that were handed out."""
+        return self._state.n_samples
+
+    @property
+    def n_characters(self) -> int:
+        """Characters of those parts of the text that are spoken."""
+        return self._state.n_characters
+
+    @property
+    def is_complete(self) -> bool:
+        """False: a part of the text was not said."""
+        return self._state.is_complete
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._state.is_cancelled
+
+    @property
+    def unsaid(self) -> tuple[str, ...]:
+        """Text that was not said, where the model can tell."""
+        return tuple(self._state.unsaid)
+
+    @property
+    def unspoken(self) -> tuple[str, ...]:
+        """Characters that the model cannot read, each once."""
+        return tuple(self._state.unspoken)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Parts of the text that have begun, from models that can tell where words are."""
+        return tuple(self._state.parts)
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """Behind the last part of the text that is spoken."""
+        return self._state.checkpoint
+
+    @property
+    def words(self) -> list[Word]:
+        """Words so far and when they are said, from models that can tell; else parts of the text.
+
+        Tokens run ahead of the sound: a word may be here before it can be heard.
+        """
+        return [word for part in self._state.parts for word in part.words()]
+
+    def word_at(self, seconds: float) -> Word | None:
+        """What is being said then, or was said last: for who stops listening there."""
+        return next((word for word in reversed(self.words) if word.start_s <= seconds), None)
+
+    @property
+    def timings(self) -> Timings:
+        """Where the time went so far, without that of the listener."""
+        return Timings(**self._state.clock.spent_ms)

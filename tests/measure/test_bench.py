@@ -14,14 +14,15 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
+from nightingale.backends.torch.flow.model import CONFIGS as FLOWS
+from nightingale.backends.torch.vocoder.model import VocoderConfig
 from nightingale.cli import app
-from nightingale.flow.model import CONFIGS as FLOWS
 from nightingale.measure import bench, history, limits
 from nightingale.measure.bench_report import draw
 from nightingale.measure.flops import count, flow_flops, vocoder_flops
 from nightingale.measure.random_model import fill
 from nightingale.pipeline import Nightingale
-from nightingale.vocoder.model import VocoderConfig
+from tests.rebuilt import rebuilt
 from tests.tiny_release import make_release
 
 SECONDS = 0.8  # of speech
@@ -69,7 +70,7 @@ def test_the_limit_of_the_first_sample_is_that_of_everything_unless_there_are_wi
 ) -> None:
     assert result.limits_ms["first"] == result.limits_ms["all"]
     live = Nightingale(
-        replace(tts.components, plan=replace(tts.components.plan, window_sizes=(3, 5)))
+        rebuilt(tts.components, plan=replace(tts.components.plan, window_sizes=(3, 5)))
     )
     found = bench.bench(live, n_trials=3, seconds=SECONDS)
     assert 0 < found.limits_ms["first"] < found.limits_ms["all"]

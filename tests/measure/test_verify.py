@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,10 @@ from typer.testing import CliRunner
 from nightingale.audio.clip import Audio
 from nightingale.cli import app
 from nightingale.loader import Components
+from nightingale.measure.stages import torch_stages
 from nightingale.measure.verify import Verifier, divergence, spectral_distance_db
 from nightingale.pipeline import Nightingale
+from tests.rebuilt import rebuilt
 from tests.tiny_release import make_release
 
 TEXTS = ("The billing issue is resolved.", "Hello.")
@@ -62,21 +63,21 @@ def shake(part: torch.nn.Module, name: str, by: float) -> None:
 
 
 def loose_words(components: Components) -> Components:
-    t3 = copy.deepcopy(components.t3)
+    t3 = copy.deepcopy(torch_stages(components).t3)
     shake(t3, "speech_head.weight", 0.3)
-    return replace(components, t3=t3)
+    return rebuilt(components, t3=t3)
 
 
 def blurred_mel(components: Components) -> Components:
-    flow = copy.deepcopy(components.flow)
+    flow = copy.deepcopy(torch_stages(components).flow)
     shake(flow, "encoder_proj.weight", 0.3)
-    return replace(components, flow=flow)
+    return rebuilt(components, flow=flow)
 
 
 def rough_sound(components: Components) -> Components:
-    vocoder = copy.deepcopy(components.vocoder)
+    vocoder = copy.deepcopy(torch_stages(components).vocoder)
     shake(vocoder, "conv_post.weight", 0.3)
-    return replace(components, vocoder=vocoder)
+    return rebuilt(components, vocoder=vocoder)
 
 
 @pytest.mark.slow

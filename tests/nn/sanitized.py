@@ -23,12 +23,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from nightingale.backends.torch.t3.attention import Alignment
+from nightingale.backends.torch.t3.cache import KVCache
+from nightingale.backends.torch.t3.model import T3Config
+from nightingale.backends.torch.t3.quantized import QuantizedLinear, QuantizedStack
 from nightingale.nn import amx, convolution, native
 from nightingale.nn.packing import GROUP, Bits
-from nightingale.t3.attention import Alignment
-from nightingale.t3.cache import KVCache
-from nightingale.t3.model import T3Config
-from nightingale.t3.quantized import QuantizedLinear, QuantizedStack
 from tests.emulation import library as emulation
 
 FLAGS = (

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import pytest
 
 from nightingale.nn import native
+from tests.backends.torch.t3 import test_quantized as packed
 from tests.emulation import library as emulation
 from tests.nn.test_amx_reference import CHECKS
-from tests.t3 import test_quantized as packed
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("c_compiler")]  # each is compiled
 

@@ -12,12 +12,17 @@ import pytest
 import torch
 from torch import nn
 
+from nightingale.backends.torch.t3.cache import KVCache
+from nightingale.backends.torch.t3.model import T3, T3Config
+from nightingale.backends.torch.t3.quantized import (
+    QuantizedLinear,
+    QuantizedStack,
+    empty_quantized,
+    quantize,
+)
 from nightingale.errors import LayoutError
 from nightingale.nn import amx, native
 from nightingale.nn.packing import GROUP
-from nightingale.t3.cache import KVCache
-from nightingale.t3.model import T3, T3Config
-from nightingale.t3.quantized import QuantizedLinear, QuantizedStack, empty_quantized, quantize
 from tests.emulation import library as emulation
 from tests.tiny import TINY
 

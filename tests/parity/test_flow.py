@@ -11,11 +11,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from nightingale.backends.torch.flow.model import CONFIGS, DEAD_TENSORS, Decoder, Flow, FlowConfig
 from nightingale.core import FlowPrompt
-from nightingale.flow.model import CONFIGS, DEAD_TENSORS, Decoder, Flow, FlowConfig
 from nightingale.weights.load import load_into
-from tests.flow.stages import errors, first_deviation, table, trace, worst
-from tests.flow.tiny import tiny_config, tiny_prompt, tiny_tokens
+from tests.backends.torch.flow.stages import errors, first_deviation, table, trace, worst
+from tests.backends.torch.flow.tiny import tiny_config, tiny_prompt, tiny_tokens
 from tests.parity.conftest import RunUpstream
 
 pytestmark = pytest.mark.parity

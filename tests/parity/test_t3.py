@@ -12,10 +12,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from nightingale.backends.torch.t3.decode import Noise
+from nightingale.backends.torch.t3.model import CONFIGS, DEAD_TENSORS, T3, T3Config, Utterance
+from nightingale.backends.torch.t3.sampling import guide
 from nightingale.core import END_OF_SPEECH, Family, Options
-from nightingale.t3.decode import Noise
-from nightingale.t3.model import CONFIGS, DEAD_TENSORS, T3, T3Config, Utterance
-from nightingale.t3.sampling import guide
+from nightingale.families import FAMILIES
 from nightingale.weights.load import load_into
 from tests.parity.conftest import RunUpstream
 from tests.tiny import TINY, tiny_text, tiny_voice
@@ -59,7 +60,7 @@ def cases(config: T3Config, n_cases: int, n_steps: int) -> list[Case]:
     made = []
     for number, (way, temperature) in zip(range(n_cases), ways, strict=False):
         options = dataclasses.replace(
-            Options.of(config.family), temperature=temperature, max_tokens=n_steps, **way
+            FAMILIES[config.family].options, temperature=temperature, max_tokens=n_steps, **way
         )
         text = tiny_text(number, n_tokens=3 + 7 * (number % 17), family=config.family)
         made.append(Case(text, voice=number % 5, seed=100 + number, options=options))

@@ -16,11 +16,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from nightingale.vocoder.model import Vocoder, VocoderConfig, fold_weight_norm
-from nightingale.vocoder.source import SourceState
+from nightingale.backends.torch.vocoder.model import Vocoder, VocoderConfig, fold_weight_norm
+from nightingale.backends.torch.vocoder.source import SourceState
 from nightingale.weights.load import load_tensors, read_tensors
+from tests.backends.torch.vocoder.small import SMALL, small_mel
 from tests.parity.conftest import RunUpstream
-from tests.vocoder.small import SMALL, small_mel
 
 pytestmark = pytest.mark.parity
 

@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from tests.flow.random_weights import randomize
+from tests.backends.torch.flow.random_weights import randomize
 
 
 def upstream(name: str) -> Any:

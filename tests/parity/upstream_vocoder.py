@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from tests.vocoder.small import randomize
+from tests.backends.torch.vocoder.small import randomize
 
 
 def import_upstream(name: str) -> ModuleType:

@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nightingale.flow.encoder import RelativeAttention, distance_waves
-from nightingale.flow.estimator import Estimator, time_waves
-from nightingale.flow.model import Decoder, Flow, frame_noise
-from nightingale.flow.solver import Schedule
-from tests.flow.random_weights import randomize
-from tests.flow.tiny import tiny_flow, tiny_prompt, tiny_tokens
+from nightingale.backends.torch.flow.encoder import RelativeAttention, distance_waves
+from nightingale.backends.torch.flow.estimator import Estimator, time_waves
+from nightingale.backends.torch.flow.model import Decoder, Flow, frame_noise
+from nightingale.backends.torch.flow.solver import Schedule
+from tests.backends.torch.flow.random_weights import randomize
+from tests.backends.torch.flow.tiny import tiny_flow, tiny_prompt, tiny_tokens
 
 DECODERS: list[Decoder] = ["standard", "meanflow"]
 EPSILON = 1e-10  # in float64, where only the order of summation differs

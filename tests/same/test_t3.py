@@ -8,15 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from nightingale.backends.torch.t3.attention import Alignment
+from nightingale.backends.torch.t3.llama import Llama, rotate
+from nightingale.backends.torch.t3.model import T3, Utterance
+from nightingale.backends.torch.t3.prefix import GRID, Prefixes
+from nightingale.backends.torch.t3.sampling import guide
 from nightingale.core import Family, Options
-from nightingale.t3.attention import Alignment
-from nightingale.t3.llama import Llama, rotate
-from nightingale.t3.model import T3, Utterance
-from nightingale.t3.prefix import GRID, Prefixes
-from nightingale.t3.sampling import guide
+from nightingale.families import FAMILIES
 from tests.tiny import LLAMA_HEADS, tiny_t3, tiny_text, tiny_voice
 
-FAMILIES: list[Family] = ["english", "multilingual", "turbo", "nano"]
+NAMES: list[Family] = ["english", "multilingual", "turbo", "nano"]
 LLAMAS: list[Family] = ["english", "multilingual"]
 EPSILON = 1e-9  # in float64, where only the order of summation differs
 
@@ -40,7 +41,7 @@ def whole_sequence(model: T3, text: list[int], said: list[int], weight: float) -
         words, uncond = words + positions, uncond + positions
         speech = speech + model.speech_pos_emb.emb.weight[: 1 + len(said)]
         speech = torch.cat([speech[:, :1], speech], dim=1)  # the start token stands there twice
-    exaggeration = Options.of(model.config.family).exaggeration
+    exaggeration = FAMILIES[model.config.family].options.exaggeration
     condition = model.cond_enc(torch.from_numpy(voice.speaker).to(prompt), prompt, exaggeration)
     rows = [torch.cat([condition, text_row, speech], dim=1) for text_row in (words, uncond)]
     logits = model.speech_head(model.tfmr(torch.cat(rows))[:, -1])
@@ -53,7 +54,7 @@ def whole_sequence(model: T3, text: list[int], said: list[int], weight: float) -
 )
 def test_cached_steps_give_the_logits_of_the_uncached_whole(family: Family, weight: float) -> None:
     model = tiny_t3(family).double()
-    options = dataclasses.replace(Options.of(family), cfg_weight=weight)
+    options = dataclasses.replace(FAMILIES[family].options, cfg_weight=weight)
     text = tiny_text(n_tokens=70, family=family)  # longer than a block of the uncond row
     prefix = model.prefix(tiny_voice(), options.exaggeration)
     utterance = Utterance(model, text, prefix, options, None)
@@ -67,11 +68,11 @@ def test_cached_steps_give_the_logits_of_the_uncached_whole(family: Family, weig
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", NAMES)
 def test_a_used_prefix_gives_the_tokens_of_a_fresh_one_to_the_bit(family: Family) -> None:
     """Earlier requests of the voice, shorter and longer ones, leave no trace in a later one."""
     model = tiny_t3(family)
-    options = dataclasses.replace(Options.of(family), max_tokens=40)
+    options = dataclasses.replace(FAMILIES[family].options, max_tokens=40)
     used = model.prefix(tiny_voice(), options.exaggeration)
     for n_tokens in (3, 50, 130, 200):
         list(model.decode(tiny_text(9, n_tokens, family), used, options))
@@ -94,11 +95,11 @@ def test_the_uncond_row_is_read_once_a_voice() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", NAMES)
 def test_interleaved_requests_say_what_each_says_alone(family: Family) -> None:
     model = tiny_t3(family)
     prefixes = Prefixes(model.prefix)
-    base = dataclasses.replace(Options.of(family), max_tokens=60)
+    base = dataclasses.replace(FAMILIES[family].options, max_tokens=60)
     requests = [
         (
             tiny_text(seed, 5 + 13 * seed, family),
@@ -123,10 +124,10 @@ def test_interleaved_requests_say_what_each_says_alone(family: Family) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", NAMES)
 def test_the_same_request_says_the_same_and_another_seed_something_else(family: Family) -> None:
     model = tiny_t3(family)
-    options = dataclasses.replace(Options.of(family), max_tokens=30)
+    options = dataclasses.replace(FAMILIES[family].options, max_tokens=30)
     first = tokens_of(model, options)
     torch.manual_seed(123)  # the global generator has no say
     assert tokens_of(model, options) == first

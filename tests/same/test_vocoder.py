@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nightingale.vocoder.model import F0_CONTEXT, FILTER_CONTEXT
-from nightingale.vocoder.source import SourceState, draw_noise
-from tests.vocoder.small import small_mel, small_vocoder
+from nightingale.backends.torch.vocoder.model import F0_CONTEXT, FILTER_CONTEXT
+from nightingale.backends.torch.vocoder.source import SourceState, draw_noise
+from tests.backends.torch.vocoder.small import small_mel, small_vocoder
 
 N = 480
 

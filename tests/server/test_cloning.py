@@ -41,6 +41,7 @@ from nightingale.voice.metadata import VoiceMetadata
 from nightingale.weights.folder import find_in
 from nightingale.weights.manifest import sha256_of
 from tests.audio.corpus import crafted
+from tests.rebuilt import n_cached_voices
 from tests.server.conftest import Subject
 from tests.server.running import Server, quick_decoder, serving
 from tests.server.test_dispatch import running
@@ -415,7 +416,7 @@ def test_what_was_computed_from_a_voice_is_dropped_with_it(
     ask = WorkerRequest({**subject.options}, [text], voice=digest)
 
     def n_cached() -> int:
-        return len(model._prefixes) + len(model._prompt_states)
+        return n_cached_voices(model)
 
     async def check() -> None:
         worker = Worker(model, 2, StepRecord(address), {})

@@ -82,7 +82,7 @@ def test_a_clip_becomes_a_voice(page: Any, recording: Path, server: Server) -> N
     assert "permission" in page.inner_text("#message")
     page.fill("#consent", "it is me")
     page.click("#make")
-    page.wait_for_function("document.getElementById('voice').value === 'person'", timeout=60_000)
+    page.wait_for_function("document.getElementById('voice').value === 'person'", timeout=240_000)
     assert "s of recording" in page.inner_text("#message")
     file = server.home / "voices/person.safetensors"
     assert b"it is me" in file.read_bytes()

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nightingale.core import SAMPLES_PER_FRAME, SAMPLES_PER_SECOND
-from nightingale.device import HOST
 from nightingale.errors import AudioError
+from nightingale.nn.device import HOST
 
 SPEECH_HZ = 16_000  # what the encoders of a voice listen at
 MEL_TOP_HZ = 8_000

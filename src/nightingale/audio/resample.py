@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nightingale.device import HOST
+from nightingale.nn.device import HOST
 
 N_CROSSINGS = 6  # of zero, on either side of the middle
 ROLLOFF = 0.99  # of the lower Nyquist frequency

@@ -81,3 +81,20 @@ def watermark_next(
         loudest, state.n_silent - n_skipped,
     )  # fmt: skip
     return made[n_skipped:].numpy(), left
+
+
+class WatermarkStream:
+    """Watermarks one utterance as it comes; or not at all, or only when it is whole."""
+
+    def __init__(self, marker: Watermarker | None, *, is_whole: bool) -> None:
+        self._marker, self._is_whole = marker, is_whole
+        self._state = WatermarkState.start()
+
+    def next(self, samples: NDArray[np.float32], *, is_last: bool) -> NDArray[np.float32]:
+        """New samples -> those that may be heard."""
+        if self._marker is None:
+            return samples
+        if self._is_whole:
+            return self._marker.apply(samples)
+        marked, self._state = watermark_next(self._marker, samples, self._state, is_last=is_last)
+        return marked

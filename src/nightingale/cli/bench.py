@@ -50,8 +50,7 @@ def bench(  # noqa: PLR0913, PLR0917
         raise OptionError("there is only one to compare with: --against upstream")
     Plan.named(plan)
 
-    import torch
-
+    from nightingale.loader import LoadOptions
     from nightingale.measure import bench as measure
     from nightingale.measure import history
     from nightingale.measure.bench_report import draw, table
@@ -59,21 +58,25 @@ def bench(  # noqa: PLR0913, PLR0917
     from nightingale.measure.upstream import against_upstream
     from nightingale.pipeline import Nightingale
 
-    if threads:
-        torch.set_num_threads(threads)
     with working(console, "loading the model"):
         if random_weights:
-            tts = Nightingale(random_components(random_weights, decoder, device, Plan.named(plan)))
+            wanted = LoadOptions(device, decoder, plan=Plan.named(plan), threads=threads)
+            tts = Nightingale(random_components(random_weights, wanted))
         else:
             tts = Nightingale.load(
-                model, home=settings.home, device=device, decoder=decoder, plan=plan
+                model,
+                home=settings.home,
+                device=device,
+                decoder=decoder,
+                plan=plan,
+                threads=threads,
             )
     subject = {
         "model": tts.components.model.name,
         "weights": "random" if random_weights else "real",
         "decoder": tts.components.decoder,
         "plan": plan,
-        "device": str(tts.components.placement.device),
+        "device": tts.components.loaded.device,
         "seconds": str(seconds),
     }
     with counting(console, "warming up", trials) as count:

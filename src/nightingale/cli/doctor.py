@@ -26,19 +26,19 @@ def doctor(context: typer.Context) -> None:
     """Show what would run, on which device and why, and what is missing."""
     settings: Settings = context.obj
 
-    import torch
     from rich.console import Console
     from rich.table import Table
 
-    from nightingale.device import choose
+    from nightingale import backends
 
-    placement = choose()
-    precision = str(placement.dtype).removeprefix("torch.")
     table = Table("what", "state", box=None, pad_edge=False, show_header=False)
     table.add_row("nightingale", f"{__version__}, Python {platform.python_version()}")
-    table.add_row("torch", f"{torch.__version__}, {torch.get_num_threads()} threads")
-    table.add_row("device", f"{placement.device}, {precision}: {placement.reason}")
-    table.add_row("fast plans", _compiled())
+    for name in backends.names():
+        available = backends.find(name).availability()
+        state = "available" if available.is_available else f"not available: {available.reason}"
+        table.add_row(f"backend {name}", state)
+        for what, fact in available.facts.items():
+            table.add_row(what, fact)
     table.add_row("model", _model(settings))
     table.add_row("voices", _voices(settings))
     for extra, (package, purpose) in _EXTRAS.items():
@@ -49,17 +49,6 @@ def doctor(context: typer.Context) -> None:
     if not console.is_terminal:
         console.width = 120
     console.print(table)
-
-
-def _compiled() -> str:
-    from nightingale.nn import native
-
-    kind = next((kind for kind in native.KINDS if native.load(kind)), None)
-    if kind is None:
-        return "no packed weights: install a C compiler and then reinstall nightingale-tts"
-    has_amx = native.amx()
-    bfloat16 = "with AMX" if has_amx else "not available (needs Intel AMX), fp32 instead"
-    return f"packed weights by {kind}; bfloat16 {bfloat16}"
 
 
 def _model(settings: Settings) -> str:

@@ -56,7 +56,7 @@ class _Job:
         self.journal: Journal | None = None
         self.elapsed_s = 0.0
         self.n_kept = 0  # samples of an earlier run
-        self.unspoken: list[str] = []
+        self.unspoken: tuple[str, ...] = ()
 
     def run(self) -> None:
         asked = fingerprint(self.request, self.text)
@@ -179,16 +179,15 @@ def identity(tts: Nightingale) -> dict[str, str]:
 
     Size and time of change stand for a file's content, as in git's index.
     """
-    import torch
-
     weights = hashlib.sha256()
     for role, file in sorted(tts.components.files.items()):
         seen = file.stat()
         weights.update(f"{role} {file.name} {seen.st_size} {seen.st_mtime_ns}\n".encode())
     return {
         "weights": weights.hexdigest(),
-        "torch": torch.__version__,
-        "device": str(tts.components.placement.device),
+        "backend": tts.components.backend,
+        "device": tts.components.loaded.device,
+        **tts.components.loaded.versions,
     }
 
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nightingale import device as devices
+from nightingale import backends
 from nightingale.cli import player
-from nightingale.core import Options, Plan
+from nightingale.core import Options, Plan, check_device
 from nightingale.errors import NotPulledError, OptionError
+from nightingale.families import FAMILIES
 from nightingale.text.languages import LANGUAGES, check_language
 
 if TYPE_CHECKING:
@@ -106,17 +107,19 @@ def check_model(name: str | None, home: Path) -> Model:
 
 def check_options(model: Model, given: dict[str, Any]) -> Options:
     """Every value within its bounds, and a language that the model speaks."""
-    options = replace(Options.of(model.family), **given)
-    check_language(options.language, LANGUAGES if model.family == "multilingual" else ("en",))
+    spec = FAMILIES[model.family]
+    options = replace(spec.options, **given)
+    check_language(options.language, LANGUAGES if spec.tokenizer == "multilingual" else ("en",))
     return options
 
 
-def check_plan(plan: str, decoder: str | None, device: str) -> None:
-    """Names that exist; whether this machine has the device, only torch can say."""
+def check_plan(plan: str, decoder: str | None, device: str, backend: str) -> None:
+    """Names that exist; whether this machine has the device, only the backend knows."""
     Plan.named(plan)
     if decoder not in _DECODERS:
         raise OptionError(f"there is no decoder {decoder!r}; there are standard and meanflow")
-    devices.check_name(device)
+    check_device(device)
+    backends.check_name(backend)
 
 
 def check_voice(name: str | None, home: Path) -> Path | None:

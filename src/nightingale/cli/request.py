@@ -41,6 +41,7 @@ class Request:
     checked: Options  # and all of them
     plan: str
     decoder: str | None
+    backend: str
     device: str
     watermark: bool
     threads: int | None
@@ -70,13 +71,9 @@ class Request:
     def load(self, console: Console) -> tuple[Nightingale, Voice | None]:
         """The model and the voice."""
         with working(console, "loading the model", quiet=self.is_quiet):
-            import torch
-
             from nightingale.pipeline import Nightingale
             from nightingale.voice.library import VoiceLibrary
 
-            if self.threads:
-                torch.set_num_threads(self.threads)
             tts = Nightingale.load(
                 self.model_name,
                 home=self.home,
@@ -84,6 +81,8 @@ class Request:
                 decoder=self.decoder,
                 watermark=self.watermark,
                 plan=self.plan,
+                backend=self.backend,
+                threads=self.threads,
             )
             library, family = VoiceLibrary(self.home / "voices"), tts.components.model.family
             voice = library.load(self.voice, family)[0] if self.voice else None

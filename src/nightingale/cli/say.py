@@ -76,6 +76,7 @@ def say(  # noqa: PLR0913, PLR0917
     plan: str | None = typer.Option(
         None, help="Speed/precision plan: reference, balanced, fast, live or live-fast."
     ),
+    backend: str = typer.Option("torch", help="Backend to compute with."),
     device: str = typer.Option("auto", help="Device to compute on."),
     threads: int | None = typer.Option(None, min=1, help="CPU threads. Default: torch's choice."),
     format_: str | None = typer.Option(
@@ -114,7 +115,7 @@ def say(  # noqa: PLR0913, PLR0917
     words, plan = words or [], plan or ("live" if stream else "reference")
     text_input.check_source(words, file)
     target = preflight.check_target(output, format_, rate, play=play_it, stream=stream)
-    preflight.check_plan(plan, decoder, device)
+    preflight.check_plan(plan, decoder, device, backend)
     found = preflight.check_model(model, settings.home)
     request = Request(
         home=settings.home,
@@ -127,6 +128,7 @@ def say(  # noqa: PLR0913, PLR0917
         checked=preflight.check_options(found, options),
         plan=plan,
         decoder=decoder,
+        backend=backend,
         device=device,
         watermark=watermark,
         threads=threads,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
+from nightingale import backends
 from nightingale.cli.configuration import read_config
 from nightingale.cli.terminal import stderr
 from nightingale.core import DEVICES, PLANS
@@ -44,6 +45,10 @@ def _one_of(*allowed: str) -> Callable[[_Name], _Name]:
         return given
 
     return check
+
+
+def _backend(given: str) -> str:
+    return _one_of(*backends.names())(given)
 
 
 def _check_origins(given: list[str]) -> list[str]:
@@ -88,6 +93,7 @@ def serve(  # noqa: PLR0913, PLR0917
     decoder: str | None = typer.Option(
         None, callback=_one_of(*_DECODERS), help="standard (10 steps) or meanflow (2 steps)."
     ),
+    backend: str = typer.Option("torch", callback=_backend, help="Backend to compute with."),
     device: str = typer.Option(
         "auto", callback=_one_of(*DEVICES), help=f"Device to run on: {', '.join(DEVICES)}."
     ),
@@ -190,6 +196,9 @@ def serve(  # noqa: PLR0913, PLR0917
 
     console, port = stderr(), listeners.port_of(http)
     limits = Limits(max_requests, max_waiting, keep_alive_s, max_open, len(known_keys), max_factor)
+    worker = WorkerConfig(
+        settings.home, model, backend, device, decoder, plan, watermark, threads, limits.n_at_worker
+    )
     server = ServerConfig(
         http_config=HttpConfig(
             host,
@@ -201,16 +210,7 @@ def serve(  # noqa: PLR0913, PLR0917
             max_prebuffer_s=max_prebuffer,
             connections=ConnectionLimits(max_connections, max_connections_per_address),
         ),
-        worker_config=WorkerConfig(
-            home=settings.home,
-            model=model,
-            device=device,
-            decoder=decoder,
-            plan=plan,
-            watermark=watermark,
-            threads=threads,
-            max_requests=limits.n_at_worker,
-        ),
+        worker_config=worker,
         limits=limits,
         keys=known_keys,
         drain_s=drain,

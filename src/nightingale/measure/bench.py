@@ -32,6 +32,7 @@ from nightingale.core import (
 )
 from nightingale.measure import limits
 from nightingale.measure.flops import flow_flops, vocoder_flops
+from nightingale.measure.stages import torch_stages
 from nightingale.pipeline import Nightingale
 from nightingale.windowing import token_windows
 
@@ -202,7 +203,7 @@ class Work:
 
     @classmethod
     def of(cls, tts: Nightingale, n_tokens: int, voice: Voice) -> Work:
-        components = tts.components
+        components, stages = tts.components, torch_stages(tts.components)
         windows = [
             len(window.tokens)
             for window in token_windows(range(n_tokens), components.plan.window_sizes)
@@ -212,13 +213,13 @@ class Work:
             n_tokens,
             windows[0],
             len(windows),
-            n_bytes([components.t3.tfmr, components.t3.speech_head]),
-            n_bytes([components.flow.encoder, components.vocoder])
-            + components.flow.config.schedule.n_steps * n_bytes([components.flow.estimator]),
-            flow_flops(components.flow.config, n_tokens, len(voice.flow.tokens)),
-            vocoder_flops(components.vocoder.config, FRAMES_PER_TOKEN * n_tokens),
-            (components.flow.estimator.dtype, components.vocoder.dtype),
-            components.placement.device,
+            n_bytes([stages.t3.tfmr, stages.t3.speech_head]),
+            n_bytes([stages.flow.encoder, stages.vocoder])
+            + stages.flow.config.schedule.n_steps * n_bytes([stages.flow.estimator]),
+            flow_flops(stages.flow.config, n_tokens, len(voice.flow.tokens)),
+            vocoder_flops(stages.vocoder.config, FRAMES_PER_TOKEN * n_tokens),
+            (stages.flow.estimator.dtype, stages.vocoder.dtype),
+            torch.device(components.loaded.device),
         )
 
     def limits_ms(self) -> dict[str, float]:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from nightingale.backends.torch.flow.model import Flow, FlowConfig
+from nightingale.backends.torch.vocoder.model import Vocoder, VocoderConfig
 from nightingale.core import FRAMES_PER_TOKEN, SAMPLES_PER_FRAME
-from nightingale.flow.model import Flow, FlowConfig
 from nightingale.nn.meta_init import meta_init
-from nightingale.vocoder.model import Vocoder, VocoderConfig
 
 
 def flow_flops(config: FlowConfig, n_tokens: int, n_prompt: int) -> int:

@@ -11,31 +11,25 @@ import torch
 from torch import Tensor, nn
 
 from nightingale.audio.watermark import Watermarker
+from nightingale.backends.torch.backend import assemble
+from nightingale.backends.torch.flow import model as flow
+from nightingale.backends.torch.load import check_plan, pack
+from nightingale.backends.torch.t3 import model as t3
+from nightingale.backends.torch.t3.conditioning import SPEAKER_DIM
+from nightingale.backends.torch.vocoder.model import Vocoder, VocoderConfig
 from nightingale.core import (
     FRAMES_PER_TOKEN,
     N_SPEECH_CODES,
     TOKENS_PER_SECOND,
     FlowPrompt,
-    Plan,
     T3Prompt,
     Voice,
 )
-from nightingale.device import choose
-from nightingale.flow import model as flow
-from nightingale.loader import (
-    REFERENCE,
-    Components,
-    accelerate_flow,
-    accelerate_vocoder,
-    check_plan,
-    pack,
-    pick_decoder,
-)
+from nightingale.families import FAMILIES
+from nightingale.loader import LOAD_DEFAULTS, Components, LoadOptions, pick_decoder
+from nightingale.nn.device import choose
 from nightingale.nn.meta_init import meta_init
-from nightingale.t3 import model as t3
-from nightingale.t3.conditioning import SPEAKER_DIM
 from nightingale.text.readable import Readable
-from nightingale.vocoder.model import Vocoder, VocoderConfig
 from nightingale.weights import catalog
 
 VOICE_SECONDS = 10.0
@@ -61,15 +55,15 @@ class LetterTokenizer:
         return Readable(text, [])
 
 
-def random_components(
-    name: str, decoder: str | None = None, device: str = "auto", plan: Plan = REFERENCE
-) -> Components:
+def random_components(name: str, wanted: LoadOptions = LOAD_DEFAULTS) -> Components:
     """Everything that speaking needs, as large as life, without a file."""
-    model = catalog.find(name)
-    chosen = pick_decoder(decoder, model)
+    model, plan = catalog.find(name), wanted.plan
+    chosen = pick_decoder(wanted.decoder, model)
     config = t3.CONFIGS[model.family]
-    placement = choose(device)
+    placement = choose(wanted.device)
     check_plan(plan, placement)
+    if wanted.threads:
+        torch.set_num_threads(wanted.threads)
     with meta_init():
         modules = t3.T3(config), flow.Flow(flow.CONFIGS[chosen]), Vocoder(VocoderConfig())
     for seed, module in enumerate(modules):
@@ -82,13 +76,11 @@ def random_components(
     return Components(
         model=model,
         files={},
-        placement=placement,
         decoder=chosen,
         plan=plan,
         tokenizer=LetterTokenizer(config.n_text, 1 if config.is_llama else GPT2_LETTERS),
-        t3=talker,
-        flow=accelerate_flow(decoding, placement, plan),
-        vocoder=accelerate_vocoder(sound, placement, plan),
+        backend="torch",
+        loaded=assemble(talker, decoding, sound, FAMILIES[model.family], plan, placement),
         voice=random_voice(config.max_prompt, VOICE_SECONDS),
         watermarker=Watermarker(),
     )

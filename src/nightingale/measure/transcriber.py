@@ -14,9 +14,9 @@ import numpy as np
 
 from nightingale.audio.files import Wave, resample
 from nightingale.audio.mel import SPEECH_HZ
-from nightingale.device import HOST
 from nightingale.errors import MissingPackageError
 from nightingale.measure.judges import WHISPER, locate
+from nightingale.nn.device import HOST
 
 BEAM = 5
 SILENCE = 1e-3  # of full scale; for what is quieter, Whisper makes words up

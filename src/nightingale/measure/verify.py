@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nightingale.audio.clip import Audio
-from nightingale.core import Options
+from nightingale.backends.torch.t3.model import Utterance
+from nightingale.core import FlowPrompt
 from nightingale.measure.quality import Clip, Judge, Report
+from nightingale.measure.stages import torch_stages
 from nightingale.pipeline import Nightingale
-from nightingale.t3.model import Utterance
+from nightingale.windowing import token_windows
 
 N_FFT, HOP = 1024, 256
 QUIET_DB = 60.0  # below the loudest, where differences are not heard
@@ -139,14 +141,14 @@ class Verifier:
         wanted, text = self._said[seed], self._texts[seed]
         prompt = tts.components.voice.flow
         if seed not in self._stages:
-            mel = self._reference.render(wanted.tokens, prompt, seed)
+            mel = render(self._reference, wanted.tokens, prompt, seed)
             logits = led_logits(self._reference, text, wanted.tokens)
             self._stages[seed] = Stages(logits, mel, vocoded(self._reference, mel, seed))
         stages = ours = self._stages[seed]
         if tts is not self._reference:
             ours = Stages(
                 led_logits(tts, text, wanted.tokens),
-                tts.render(wanted.tokens, prompt, seed),
+                render(tts, wanted.tokens, prompt, seed),
                 vocoded(tts, stages.mel, seed),
             )
         exact, near = stages.logits, ours.logits
@@ -166,11 +168,11 @@ class Verifier:
 @torch.inference_mode()
 def led_logits(tts: Nightingale, text: str, tokens: Sequence[int]) -> Tensor:
     """(N, V): what T3 expects at every place of an utterance that somebody else chose."""
-    components = tts.components
-    options = Options.of(components.model.family)
+    components, t3 = tts.components, torch_stages(tts.components).t3
+    options = components.spec.options
     ids = components.tokenizer.encode(text, options.language)
-    prefix = components.t3.prefix(components.voice.t3, options.exaggeration)
-    utterance = Utterance(components.t3, ids, prefix, options, None)
+    prefix = t3.prefix(components.voice.t3, options.exaggeration)
+    utterance = Utterance(t3, ids, prefix, options, None)
     logits = [utterance.first()]
     for index, token in enumerate(tokens[:-1]):
         logits.append(utterance.next(torch.tensor(token), index))
@@ -183,9 +185,15 @@ def divergence(exact: Tensor, near: Tensor) -> float:
     return float((log_exact.exp() * (log_exact - log_near)).sum(-1).mean())
 
 
+def render(tts: Nightingale, tokens: Sequence[int], prompt: FlowPrompt, seed: int) -> Tensor:
+    """(80, M): the mel of given speech tokens, whole or in windows, as the plan has it."""
+    decoder = torch_stages(tts.components).decoder
+    return decoder.render(token_windows(tokens, tts.components.plan.window_sizes), prompt, seed)
+
+
 def vocoded(tts: Nightingale, mel: Tensor, seed: int) -> NDArray[np.float32]:
     """The sound of a given mel."""
-    samples: NDArray[np.float32] = tts.components.vocoder.vocode(mel, seed).numpy()
+    samples: NDArray[np.float32] = torch_stages(tts.components).vocoder.vocode(mel, seed).numpy()
     return samples
 
 
@@ -205,7 +213,8 @@ def _log_spectrum_db(samples: Tensor) -> Tensor:
 
 def weights_mb(tts: Nightingale) -> float:
     """What speaking keeps in memory, without what requests add."""
-    parts = (tts.components.t3, tts.components.flow, tts.components.vocoder)
+    stages = torch_stages(tts.components)
+    parts = (stages.t3, stages.flow, stages.vocoder)
     return sum(t.nbytes for part in parts for t in part.state_dict().values()) / 1e6
 
 

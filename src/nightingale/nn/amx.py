@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from nightingale.device import HOST
 from nightingale.errors import LayoutError
 from nightingale.nn import native
+from nightingale.nn.device import HOST
 
 D_HEADS = (32, 64)
 LANES = 16  # numbers of a vector: rows are multiples of it

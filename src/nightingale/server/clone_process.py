@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nightingale.core import CPU
 from nightingale.errors import NightingaleError
 from nightingale.server import worker_protocol
 from nightingale.server.worker_protocol import Message
@@ -96,21 +97,21 @@ def limit_memory(n_bytes: int) -> None:
 
 def load(given: argparse.Namespace) -> Studio:
     """The same files as the worker's; the CPU limit follows the speed of this model here."""
-    import torch  # noqa: PLC0415
-
-    from nightingale.device import HOST  # noqa: PLC0415
-    from nightingale.loader import load_encoders  # noqa: PLC0415
     from nightingale.pipeline import Nightingale  # noqa: PLC0415
 
-    torch.set_num_threads(1)  # concurrent streams keep the other cores
-    model = Nightingale.load(given.model, home=given.home, device=given.device, watermark=False)
-    encoders = load_encoders(model.components)
+    model = Nightingale.load(
+        given.model,
+        home=given.home,
+        device=given.device,
+        watermark=False,
+        backend=given.backend,
+        threads=1,  # concurrent streams keep the other cores
+    )
+    encoders = model.cloner.load_encoders()
     begun = time.process_time()
     model.cloner.own_loudness()
     sample_s = time.process_time() - begun
-    if (
-        model.components.placement.device == HOST
-    ):  # drivers of other devices map far more than they use
+    if model.components.loaded.device == CPU:  # drivers of others map far more than they use
         limit_memory(given.max_memory)
     return Studio(model, encoders, given.max_cpu + _SAMPLES * sample_s)
 
@@ -145,6 +146,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="nightingale.server.clone_process", description=__doc__)
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--model")
+    parser.add_argument("--backend", default="torch")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--max-cpu", type=float, required=True, help="seconds for a recording")
     parser.add_argument("--max-memory", type=int, required=True, help="bytes for a recording")

@@ -167,6 +167,7 @@ class Cloner:
         flags = {
             "--home": config.home,
             "--model": config.model or model,  # never "the best": the one that the worker took
+            "--backend": config.backend,
             "--device": config.device,
             "--max-cpu": limits.cpu_s,
             "--max-memory": limits.memory_bytes,

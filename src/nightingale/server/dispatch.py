@@ -288,7 +288,7 @@ class Dispatcher:
             utterance.prebuffer = Prebuffer(
                 self.real_time_factor, window_seconds(plan.window_sizes)
             )
-            utterance.is_single = bool(self.hello.get("knows_sentences"))
+            utterance.is_single = bool(self.hello.get("is_single"))
         measured = utterance.on_audio(samples, message.get("idle_s", 0.0))
         busy_s = message.get("busy_s", self._worker_busy_s)
         self._note_speed(measured, len(samples) / SAMPLES_PER_SECOND, busy_s)

@@ -1,8 +1,9 @@
 """What decides the samples that a worker makes: two with equal fingerprints make the same.
 
-Declared: protocol, build, model, SHA-256 of its files, plan, decoder, watermark, instruction set,
-torch. Measured: the SHA-256 of an utterance that each worker speaks at its start, which also sees
-what nobody thought of declaring. A stream is only resumed by a worker with an equal fingerprint.
+Declared: protocol, build, model, SHA-256 of its files, plan, decoder, watermark, backend, device,
+versions, instruction set. Measured: the SHA-256 of an utterance that each worker speaks at its
+start, which also sees what nobody thought of declaring. A stream is only resumed by a worker with
+an equal fingerprint.
 """
 
 from __future__ import annotations
@@ -25,10 +26,6 @@ Fingerprint = Mapping[str, Any]
 
 def take(model: Nightingale, canary: Iterable[AudioChunk], home: Path) -> Fingerprint:
     """Of a model that is loaded; speaks the canary utterance."""
-    import torch  # noqa: PLC0415
-
-    from nightingale.nn import amx  # noqa: PLC0415
-
     components = model.components
     files = sorted(set(components.files.values()))
     samples = hashlib.sha256()
@@ -42,9 +39,9 @@ def take(model: Nightingale, canary: Iterable[AudioChunk], home: Path) -> Finger
         "plan": components.plan.name,
         "decoder": components.decoder,
         "watermark": components.watermarker is not None,
-        "device": f"{components.placement.device} {components.placement.dtype}",
-        "instructions": torch.backends.cpu.get_cpu_capability() + "+amx" * amx.is_available(),
-        "torch": torch.__version__,
+        "backend": components.backend,
+        "device": components.loaded.device,
+        **components.loaded.versions,
         "canary": samples.hexdigest(),
     }
 

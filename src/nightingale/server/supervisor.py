@@ -44,6 +44,7 @@ class WorkerConfig:
 
     home: Path
     model: str | None = None
+    backend: str = "torch"
     device: str = "auto"
     decoder: str | None = None
     plan: str = "live"
@@ -57,6 +58,7 @@ class WorkerConfig:
             "--status-fd": status_fd,
             "--home": self.home,
             "--model": self.model,
+            "--backend": self.backend,
             "--device": self.device,
             "--decoder": self.decoder,
             "--plan": self.plan,

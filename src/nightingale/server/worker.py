@@ -99,7 +99,7 @@ class Worker:
             "family": components.model.family,
             "languages": list(components.model.languages),
             "plan": components.plan.name,
-            "knows_sentences": self.model.knows_sentences,
+            "is_single": components.spec.is_single,
             "decoder": components.decoder,
             "is_watermarked": components.watermarker is not None,
             "pid": os.getpid(),
@@ -287,6 +287,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--status-fd", type=int, default=1, help="for the status message")
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--model")
+    parser.add_argument("--backend", default="torch")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--decoder")
     parser.add_argument("--plan", default="live")
@@ -305,12 +306,8 @@ def main() -> None:
     if given.with_parent:
         _be_killed_with_parent()
         threading.Thread(target=_end_with_parent, daemon=True).start()
-    import torch  # noqa: PLC0415
-
     from nightingale.pipeline import Nightingale  # noqa: PLC0415
 
-    if given.threads:
-        torch.set_num_threads(given.threads)
     try:
         model = Nightingale.load(
             given.model,
@@ -319,6 +316,8 @@ def main() -> None:
             decoder=given.decoder,
             plan=given.plan,
             watermark=not given.no_watermark,
+            backend=given.backend,
+            threads=given.threads,
         )
         canary = model.stream(_WARM_UP, max_tokens=12)
         fingerprint = take_fingerprint(model, canary, given.home)

@@ -29,10 +29,11 @@ from nightingale.core import (
     T3Prompt,
     Voice,
 )
-from nightingale.device import HOST
 from nightingale.errors import AudioError
-from nightingale.voice.inspect import FLOW_SECONDS, PROMPT_SECONDS, check
-from nightingale.voice.level import TARGET_LUFS
+from nightingale.families import FAMILIES
+from nightingale.nn.deterministic import one_thread
+from nightingale.nn.device import HOST
+from nightingale.voice.inspect import FLOW_SECONDS, check
 from nightingale.voice.speaker_encoder import SpeakerEncoder
 from nightingale.voice.speech_tokenizer import SpeechTokenizer
 from nightingale.voice.xvector import XVector
@@ -52,9 +53,11 @@ class Encoders:
 def clone(wave: Wave, encoders: Encoders, family: Family) -> Voice:
     """(N,) at 24 kHz -> a voice for that family."""
     check(wave, family)
-    if family in TARGET_LUFS:
-        wave = at_loudness(wave, SAMPLES_PER_SECOND, TARGET_LUFS[family])
-    voice = Voice(_t3_prompt(wave, encoders, family), _flow_prompt(wave, encoders))
+    lufs = FAMILIES[family].prompt_lufs
+    if lufs is not None:
+        wave = at_loudness(wave, SAMPLES_PER_SECOND, lufs)
+    with one_thread():  # the same voice on every number of cores
+        voice = Voice(_t3_prompt(wave, encoders, family), _flow_prompt(wave, encoders))
     for array in (voice.t3.speaker, voice.flow.mel, voice.flow.xvector):
         if not np.isfinite(array).all():
             raise AudioError("no voice could be made of this recording: try another one")
@@ -63,7 +66,7 @@ def clone(wave: Wave, encoders: Encoders, family: Family) -> Voice:
 
 def _t3_prompt(wave: Wave, encoders: Encoders, family: Family) -> T3Prompt:
     heard = torch.from_numpy(files.resample(wave, SAMPLES_PER_SECOND, SPEECH_HZ))
-    seconds = PROMPT_SECONDS[family]
+    seconds = FAMILIES[family].prompt_s
     beginning = _beside(encoders.tokenizer, heard[: seconds * SPEECH_HZ])
     tokens = encoders.tokenizer.encode(beginning, max_tokens=seconds * TOKENS_PER_SECOND)
     speaker = encoders.speaker.embed(_beside(encoders.speaker, heard))

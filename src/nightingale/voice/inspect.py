@@ -13,19 +13,13 @@ from numpy.typing import NDArray
 
 from nightingale.core import SAMPLES_PER_SECOND, Family
 from nightingale.errors import AudioError
+from nightingale.families import FAMILIES
 from nightingale.voice import speech_detection
 from nightingale.voice.level import Level
 
 Wave = NDArray[np.float32]
 
 FLOW_SECONDS = 10  # the flow reads the beginning
-# What T3 hears of a recording, and the least that will do.
-PROMPT_SECONDS: dict[Family, int] = {
-    "english": 6, "multilingual": 6, "turbo": 15, "nano": 15, "fledgling": 6,
-}  # fmt: skip
-LEAST_SECONDS: dict[Family, float] = {
-    "english": 1, "multilingual": 1, "turbo": 5, "nano": 5, "fledgling": 1,
-}  # fmt: skip
 
 # The speaker encoder looks through a window of 1.6 s: a shorter clip does not fill even one.
 MIN_SECONDS = 2.0
@@ -71,7 +65,7 @@ def check(wave: Wave, family: Family) -> None:
     """Refuse what no voice can be made of."""
     if wave.ndim != 1 or wave.dtype != np.float32:
         raise AudioError(f"a wave must be (N,) float32, not {wave.shape} {wave.dtype}")
-    seconds, least = len(wave) / SAMPLES_PER_SECOND, LEAST_SECONDS[family]
+    seconds, least = len(wave) / SAMPLES_PER_SECOND, FAMILIES[family].min_prompt_s
     if seconds <= least:
         raise AudioError(
             f"the recording has {seconds:.1f} s, but {family} needs more than {least:g} s: "
@@ -120,7 +114,7 @@ def inspect(wave: Wave, family: Family, *, force: bool = False) -> Report:
     return Report(
         seconds=seconds,
         flow_seconds=min(seconds, FLOW_SECONDS),
-        prompt_seconds=min(seconds, PROMPT_SECONDS[family]),
+        prompt_seconds=min(seconds, FAMILIES[family].prompt_s),
         clipped_share=clipped,
         silent_share=silent,
         snr_db=snr_db,

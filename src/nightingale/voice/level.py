@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from nightingale.audio.loudness import loudness
 from nightingale.core import SAMPLES_PER_SECOND, Family
 from nightingale.errors import OptionError
+from nightingale.families import FAMILIES
 
 Wave = NDArray[np.float32]
 
-TARGET_LUFS: dict[Family, float] = {"turbo": -27.0, "nano": -27.0}  # as upstream; applied by clone
 SAMPLE = "The quick brown fox jumps over the lazy dog, and nobody minds."
 MAX_SAMPLE_TOKENS = 100  # four seconds
 MAX_GAIN_DB = 30.0  # of a recording; beyond it there is more noise than voice
@@ -44,7 +44,7 @@ def normalize(wave: Wave, family: Family, own_mel: NDArray[np.float32]) -> tuple
 
     For families with a level of their own the wave stays as it is: `clone` sees to it.
     """
-    now, target = loudness(wave, SAMPLES_PER_SECOND), TARGET_LUFS.get(family)
+    now, target = loudness(wave, SAMPLES_PER_SECOND), FAMILIES[family].prompt_lufs
     if target is not None:
         return wave, Level(now, target, _gain_db(now, target, math.inf))
     target = prompt_loudness(own_mel)
@@ -54,9 +54,10 @@ def normalize(wave: Wave, family: Family, own_mel: NDArray[np.float32]) -> tuple
 
 def check_kept(family: Family) -> None:
     """Refuse to keep the loudness of a recording where the model does not."""
-    if family in TARGET_LUFS:
+    lufs = FAMILIES[family].prompt_lufs
+    if lufs is not None:
         raise OptionError(
-            f"{family} brings every recording to {TARGET_LUFS[family]:g} LUFS: its loudness cannot "
+            f"{family} brings every recording to {lufs:g} LUFS: its loudness cannot "
             "be kept; leave out keep_loudness"
         )
 

@@ -18,6 +18,7 @@ from safetensors.numpy import load, save
 
 from nightingale.core import N_SPEECH_CODES, Family, FlowPrompt, T3Prompt, Voice
 from nightingale.errors import CorruptFileError, VoiceError
+from nightingale.families import FAMILIES
 from nightingale.voice.folder import MAX_BYTES, Folder
 from nightingale.voice.metadata import KEY, VoiceMetadata, metadata_of
 
@@ -48,7 +49,7 @@ class VoiceLibrary(Folder):
 
 def check_family(what: str, metadata: VoiceMetadata, family: Family) -> None:
     """Refuse a voice whose speech tokens the family does not know."""
-    if (metadata.family == "fledgling") != (family == "fledgling"):
+    if FAMILIES[metadata.family].codec != FAMILIES[family].codec:
         raise VoiceError(
             f"{what} was made for {metadata.family}, whose speech tokens {family} does not know; "
             "make it anew from its recording with `nightingale voice add`"

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nightingale.audio.mel import token_log_mel
-from nightingale.device import HOST
 from nightingale.errors import AudioError
+from nightingale.nn.device import HOST
 
 PREFIX = "tokenizer."
 DEAD_TENSORS = ("_mel_filters", "window")  # some files have them; both are computed

@@ -14,7 +14,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
@@ -31,6 +33,14 @@ def read_tensors(path: Path, prefix: str = "") -> dict[str, Tensor]:
             for name, file in holders.items()
             if name.startswith(prefix)
         }
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
+    """All of them as numpy arrays; floats in 32 bits."""
+    return {
+        name: (tensor.float() if tensor.is_floating_point() else tensor).numpy()
+        for name, tensor in read_tensors(path).items()
+    }
 
 
 def read_config(path: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nightingale import device
+from nightingale.core import CPU
 from nightingale.errors import LayoutError
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def address(tensor: torch.Tensor | None, dtype: torch.dtype | None = None) -> in
     """Where the numbers of a tensor are, for C; refused if they are not where C would look."""
     if tensor is None:
         return None
-    if tensor.device != device.HOST:
+    if tensor.device.type != CPU:
         raise LayoutError(f"compiled code needs a tensor on the CPU, not on {tensor.device}")
     if not tensor.is_contiguous():
         raise LayoutError(f"compiled code needs a contiguous tensor, not strides {tensor.stride()}")

@@ -1,0 +1,162 @@
+"""The backend interface: three small protocols between those who speak and those who compute.
+
+A backend turns text tokens into speech tokens (`TokenEngine`), windows of those into samples
+(`WaveDecoder`), and loads both (`Backend`). Everything that passes is numpy, numbers and frozen
+dataclasses. Whoever calls makes sure that only one thread computes at a time.
+
+What a request sounds like depends on the request alone: never on who else is computed beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from nightingale.core import CPU, Family, FlowPrompt, Options, Plan, T3Prompt
+from nightingale.families import Decoder
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+LOOKAHEAD_TOKENS = 3  # speech tokens that a decoder looks at behind a window
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenRequest:
+    """Text to be spoken."""
+
+    text: Sequence[int]  # text tokens
+    prompt: T3Prompt
+    options: Options
+    forced: tuple[int, ...] = ()  # the first speech tokens, from the log of the same request
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """One more speech token of a request."""
+
+    number: int  # of the request
+    token: int
+    position: int | None  # the text token that is being said, from models that can tell
+    is_last: bool  # END_OF_SPEECH, or as many as were allowed
+    is_said: bool = True  # False: speech ended before the text did, as far as the model can tell
+
+
+class TokenEngine(Protocol):
+    """Text tokens -> speech tokens, for many requests at once."""
+
+    def add(self, request: TokenRequest) -> int:
+        """Take a request; the number that is given back stands for it. Computes little or nothing.
+
+        A text or option that the model cannot take is a TextError or an OptionError.
+        """
+
+    def step(self, numbers: Collection[int]) -> list[TokenEvent]:
+        """One token further, for each of these requests; forced tokens come first, like others."""
+
+    def cancel(self, number: int) -> None:
+        """Let go of a request, from any thread; one that has ended already is no mistake."""
+
+    def forget(self, prompt: T3Prompt) -> None:
+        """Drop everything that was computed from a voice."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenWindow:
+    """The speech tokens of one window, and the look-ahead behind them, unless it is the last."""
+
+    tokens: list[int]
+    is_last: bool
+
+    @property
+    def n_ahead(self) -> int:
+        return 0 if self.is_last else LOOKAHEAD_TOKENS
+
+
+class WaveState(Protocol):
+    """Where the sound of one utterance stands. Handed along, never changed."""
+
+    def to_bytes(self) -> bytes:
+        """Without what can be computed again from the voice."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowJob:
+    """A window to be decoded, and the state that the one before it led to."""
+
+    window: TokenWindow
+    state: WaveState
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodedWindow:
+    """What came of it: samples that may be heard, and the state for the next window."""
+
+    samples: NDArray[np.float32]
+    state: WaveState
+    mel_ms: float
+    samples_ms: float
+
+
+class WaveDecoder(Protocol):
+    """Windows of speech tokens -> samples at 24 kHz."""
+
+    def start(self, prompt: FlowPrompt, seed: int) -> WaveState:
+        """The beginning of an utterance in a voice."""
+
+    def decode(self, jobs: Sequence[WindowJob]) -> list[DecodedWindow]:
+        """One job or many, each isolated from the others."""
+
+    def restore(self, data: bytes, prompt: FlowPrompt, seed: int) -> WaveState:
+        """A state from its bytes; voice and seed are those that it was started with."""
+
+    def forget(self, prompt: FlowPrompt) -> None:
+        """Drop everything that was computed from a voice."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """A model on disk, and how it is wanted."""
+
+    family: Family
+    t3: Path
+    s3gen: Path
+    decoder: Decoder
+    plan: Plan
+    device: str = "auto"
+    threads: int | None = None  # None: as many as the backend takes
+    home: Path = Path()  # where packed weights are kept
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedModel:
+    """What a backend made of it."""
+
+    token_engine: TokenEngine
+    wave_decoder: WaveDecoder
+    device: str  # as the backend calls it
+    encoder_device: str = CPU  # torch's, for the networks that make voices
+    versions: Mapping[str, str] = field(default_factory=dict)  # of all that decides the last bits
+
+
+@dataclass(frozen=True, slots=True)
+class Availability:
+    """Whether a backend can run here; if not, `reason` says what to do."""
+
+    is_available: bool
+    reason: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)  # for a person who wonders what runs
+
+
+class Backend(Protocol):
+    """Loads models. Its module is imported only when it is asked for."""
+
+    name: str
+
+    def availability(self) -> Availability: ...
+
+    def load(self, files: ModelFiles) -> LoadedModel:
+        """Strictly: what the plan or the files ask for and this machine cannot do is an error."""

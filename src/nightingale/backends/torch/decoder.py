@@ -1,0 +1,215 @@
+"""Flow and vocoder behind the backend interface: an utterance at once, or window after window.
+
+Whole, it is numerically the upstream model. Windowed, sound comes from the first tokens on, and a
+state says where an utterance stands. Both hold weights, the states of voices' recordings, and
+nothing of any request.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nightingale.backends.base import DecodedWindow, TokenWindow, WaveState, WindowJob
+from nightingale.backends.torch import state_bytes
+from nightingale.backends.torch.flow.model import Flow
+from nightingale.backends.torch.flow.window import FlowState
+from nightingale.backends.torch.vocoder.model import Vocoder, fade_in
+from nightingale.backends.torch.vocoder.streaming import VocoderState, vocode_next
+from nightingale.core import SAMPLES_PER_TOKEN, FlowPrompt, Plan
+from nightingale.errors import OptionError
+from nightingale.nn.lru import ByteLimitedLRU
+
+CONTEXT_WINDOWS = 2  # windows that a window sees, besides the voice's recording
+_MAX_PROMPT_BYTES = 2**31  # of recordings that were rendered
+S = TypeVar("S")
+
+
+class PromptStates:
+    """The flow's states behind voices' recordings: each is computed once and then cached."""
+
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+        self._kept: ByteLimitedLRU[FlowState] = ByteLimitedLRU(_MAX_PROMPT_BYTES)
+
+    def get(self, prompt: FlowPrompt) -> FlowState:
+        return self._kept.get(_content(prompt), lambda: self._flow.prefill(prompt))
+
+    def forget(self, prompt: FlowPrompt) -> None:
+        self._kept.forget(_content(prompt))
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+def _content(prompt: FlowPrompt) -> tuple[NDArray[np.generic], ...]:
+    return prompt.tokens, prompt.mel, prompt.xvector
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WholeState:
+    """An utterance that is not begun, or has ended."""
+
+    prompt: FlowPrompt
+    seed: int
+
+    def to_bytes(self) -> bytes:
+        return b""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowedState:
+    """Where the sound of one utterance stands."""
+
+    prompt: FlowPrompt
+    seed: int
+    flow: FlowState
+    vocoder: VocoderState
+    n_samples: int = 0  # that the vocoder gave
+
+    def to_bytes(self) -> bytes:
+        return state_bytes.pack((self.flow.without_prompt(), self.vocoder, self.n_samples))
+
+
+class WholeDecoder:
+    """The utterance at once: numerically the upstream model."""
+
+    def __init__(self, flow: Flow, vocoder: Vocoder, plan: Plan, *, drops_last: bool) -> None:
+        self.flow, self.vocoder, self._drops_last = flow, vocoder, drops_last
+        self._prompts = PromptStates(flow) if plan.prompt_cache else None
+
+    def start(self, prompt: FlowPrompt, seed: int) -> WholeState:
+        return WholeState(prompt, seed)
+
+    def restore(self, data: bytes, prompt: FlowPrompt, seed: int) -> WholeState:  # noqa: ARG002
+        return self.start(prompt, seed)
+
+    def decode(self, jobs: Sequence[WindowJob]) -> list[DecodedWindow]:
+        return [self._decode(job.window, _own(WholeState, job.state)) for job in jobs]
+
+    @torch.inference_mode()
+    def _decode(self, window: TokenWindow, state: WholeState) -> DecodedWindow:
+        if not window.is_last:
+            raise OptionError("this decoder takes an utterance as one window")
+        begun = time.perf_counter()
+        mel = self.render([window], state.prompt, state.seed)
+        rendered = time.perf_counter()
+        samples = fade_in(self.vocoder.vocode(mel, state.seed))
+        if self._drops_last:
+            samples = samples[: max(1, len(window.tokens) - 1) * SAMPLES_PER_TOKEN]
+        sound = samples.cpu().numpy()
+        return _decoded(sound, state, begun, rendered)
+
+    @torch.inference_mode()
+    def render(
+        self, windows: Iterable[TokenWindow | None], prompt: FlowPrompt, seed: int
+    ) -> Tensor:
+        """(80, M): the mel alone, of the one window of an utterance."""
+        *_, window = filter(None, windows)
+        codes = torch.tensor(window.tokens)
+        if self._prompts is None:
+            return self.flow.render(codes, prompt, seed)
+        return self.flow.render_chunk(codes, prompt, self._prompts.get(prompt), seed)[0]
+
+    def forget(self, prompt: FlowPrompt) -> None:
+        if self._prompts is not None:
+            self._prompts.forget(prompt)
+
+
+class WindowedDecoder:
+    """Window after window, each from the state that the one before it left."""
+
+    def __init__(self, flow: Flow, vocoder: Vocoder, plan: Plan, *, drops_last: bool) -> None:
+        self.flow, self.vocoder, self._drops_last = flow, vocoder, drops_last
+        self._plan, self._prompts = plan, PromptStates(flow)
+
+    def start(self, prompt: FlowPrompt, seed: int) -> WindowedState:
+        vocoder = VocoderState.start(self.vocoder, seed)
+        return WindowedState(prompt, seed, self._prompts.get(prompt), vocoder)
+
+    def restore(self, data: bytes, prompt: FlowPrompt, seed: int) -> WindowedState:
+        flow, vocoder, n_samples = state_bytes.unpack(data)
+        flow = flow.with_prompt(self._prompts.get(prompt))
+        return WindowedState(prompt, seed, flow, vocoder, n_samples)
+
+    def decode(self, jobs: Sequence[WindowJob]) -> list[DecodedWindow]:
+        return [self._decode(job.window, _own(WindowedState, job.state)) for job in jobs]
+
+    @torch.inference_mode()
+    def _decode(self, window: TokenWindow, state: WindowedState) -> DecodedWindow:
+        begun = time.perf_counter()
+        mel, flow = self.render_window(window, state)
+        rendered = time.perf_counter()
+        samples, vocoder = self.vocode_window(window, state, mel)
+        sound = samples.cpu().numpy()
+        behind = replace(state, flow=flow, vocoder=vocoder, n_samples=state.n_samples + len(sound))
+        return _decoded(sound, behind, begun, rendered)
+
+    def render_window(self, window: TokenWindow, state: WindowedState) -> tuple[Tensor, FlowState]:
+        """(80, M) and where that leads"""
+        codes, ahead = torch.tensor(window.tokens), window.n_ahead
+        return self.flow.render_chunk(
+            codes, state.prompt, state.flow, state.seed, n_ahead=ahead, n_kept=CONTEXT_WINDOWS
+        )
+
+    def vocode_window(
+        self, window: TokenWindow, state: WindowedState, mel: Tensor
+    ) -> tuple[Tensor, VocoderState]:
+        """Samples that may be heard, faded in where the utterance begins."""
+        samples, behind = vocode_next(
+            self.vocoder,
+            mel,
+            state.vocoder,
+            state.seed,
+            is_last=window.is_last,
+            n_lookahead=self._plan.vocoder_lookahead,
+        )
+        if window.is_last and self._drops_last:
+            n_whole = state.n_samples + len(samples)
+            n_kept = max(SAMPLES_PER_TOKEN, n_whole - SAMPLES_PER_TOKEN) - state.n_samples
+            samples = samples[:n_kept]
+        return fade_in(samples, state.n_samples), behind
+
+    @torch.inference_mode()
+    def render(
+        self, windows: Iterable[TokenWindow | None], prompt: FlowPrompt, seed: int
+    ) -> Tensor:
+        """(80, M): the mel alone, of all windows of an utterance."""
+        state, mels = self.start(prompt, seed), []
+        for window in filter(None, windows):
+            mel, flow = self.render_window(window, state)
+            state = replace(state, flow=flow)
+            mels.append(mel)
+        return torch.cat(mels, dim=1)
+
+    def forget(self, prompt: FlowPrompt) -> None:
+        self._prompts.forget(prompt)
+
+
+TorchWaveDecoder = WholeDecoder | WindowedDecoder
+
+
+def make_decoder(flow: Flow, vocoder: Vocoder, plan: Plan, *, drops_last: bool) -> TorchWaveDecoder:
+    """The one that the plan wants."""
+    kind = WindowedDecoder if plan.window_sizes else WholeDecoder
+    return kind(flow, vocoder, plan, drops_last=drops_last)
+
+
+def _own(kind: type[S], state: WaveState) -> S:
+    if not isinstance(state, kind):
+        raise OptionError(f"this decoder goes on from a {kind.__name__}, not from {state!r}")
+    return state
+
+
+def _decoded(
+    samples: NDArray[np.float32], state: WaveState, begun: float, rendered: float
+) -> DecodedWindow:
+    ended = time.perf_counter()
+    return DecodedWindow(samples, state, 1e3 * (rendered - begun), 1e3 * (ended - rendered))

@@ -1,0 +1,217 @@
+"""Flow: speech tokens and a voice in, mel frames out.
+
+One class for both decoders of the family; the config says which. Parameter names are those of the
+released files behind `flow.`. Knows nothing of text, files or samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nightingale.backends.torch.flow.encoder import Encoder, EncoderConfig
+from nightingale.backends.torch.flow.estimator import Estimator, EstimatorConfig
+from nightingale.backends.torch.flow.solver import MEANFLOW, STANDARD, Schedule, solve, solve_chunk
+from nightingale.backends.torch.flow.window import FlowState, LayerCaches, StepCaches, Window
+from nightingale.core import FRAMES_PER_TOKEN, N_SPEECH_CODES, FlowPrompt
+from nightingale.errors import OptionError
+from nightingale.nn.deterministic import Linear
+from nightingale.noise import NoiseStream, normal
+
+Decoder = Literal["standard", "meanflow"]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowConfig:
+    """The sizes of one flow; the two released ones are in CONFIGS."""
+
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    estimator: EstimatorConfig = field(default_factory=EstimatorConfig)
+    n_codes: int = N_SPEECH_CODES
+    d_xvector: int = 192
+
+    @property
+    def meanflow(self) -> bool:
+        """Whether the estimator was distilled to take a few long steps without guidance."""
+        return self.estimator.meanflow
+
+    @property
+    def schedule(self) -> Schedule:
+        """The steps that this decoder was made for."""
+        return MEANFLOW if self.meanflow else STANDARD
+
+
+CONFIGS: dict[Decoder, FlowConfig] = {
+    "standard": FlowConfig(),
+    "meanflow": FlowConfig(estimator=EstimatorConfig(meanflow=True)),
+}
+
+# In the released files, but without influence: see `encoder.RelativeAttention`.
+DEAD_TENSORS = ("encoder.*.self_attn.linear_k.bias",)
+
+
+class Flow(nn.Module):
+    """Speech tokens -> mel frames. Holds weights and nothing of any request."""
+
+    def __init__(self, config: FlowConfig) -> None:
+        super().__init__()
+        self.config = config
+        width, n_mel = config.encoder.d_model, config.estimator.n_mel
+        self.input_embedding = nn.Embedding(config.n_codes, width)
+        self.spk_embed_affine_layer = Linear(config.d_xvector, n_mel)
+        self.encoder = Encoder(config.encoder)
+        self.encoder_proj = Linear(width, n_mel)
+        self.decoder = nn.ModuleDict({"estimator": Estimator(config.estimator)})
+
+    @property
+    def estimator(self) -> Estimator:
+        return cast(Estimator, self.decoder["estimator"])
+
+    @torch.inference_mode()
+    def render(
+        self,
+        tokens: Tensor,
+        prompt: FlowPrompt,
+        seed: int,
+        *,
+        noise: Tensor | None = None,
+        schedule: Schedule | None = None,
+    ) -> Tensor:
+        """The whole utterance at once: (N,) -> (80, 2 N), one frame less if the prompt's is odd.
+
+        Noise for all frames, prompt and new, (M, 80), comes from the seed unless it is given.
+        """
+        mu = self.encode(tokens, prompt)
+        n_frames, n_prompt = mu.shape[0], prompt.mel.shape[0]
+        if noise is None:
+            noise = frame_noise(seed, n_prompt, n_frames - n_prompt, mu.shape[1])
+        elif noise.shape != mu.shape:
+            raise OptionError(f"noise is {list(noise.shape)}, but must be {list(mu.shape)}")
+        speaker, cond = self.speaker(prompt), self.condition(prompt, n_frames)
+        *_, mel = self.solve(mu, speaker, cond, noise, schedule)
+        return mel[n_prompt:].T.contiguous()
+
+    @torch.inference_mode()
+    def prefill(self, prompt: FlowPrompt) -> FlowState:
+        """Render a voice's recording alone: what every utterance in this voice goes on from.
+
+        Its noise is always the same, so that it can be kept.
+        """
+        tokens = torch.tensor(prompt.tokens)
+        self._check(tokens, prompt)
+        caches = LayerCaches()
+        mu = self._mu(tokens, 0, Window((), caches))
+        noise = torch.from_numpy(normal(0, NoiseStream.PROMPT_FRAMES, 0, *mu.shape))
+        cond = torch.tensor(prompt.mel[: len(mu)]).to(mu)
+        _, steps = self._solve_chunk(mu, prompt, cond, noise, ())
+        return FlowState((caches,), (steps,))
+
+    @torch.inference_mode()
+    def render_chunk(
+        self,
+        tokens: Tensor,
+        prompt: FlowPrompt,
+        flow_state: FlowState,
+        seed: int,
+        *,
+        n_ahead: int = 0,
+        n_kept: int = 2,
+    ) -> tuple[Tensor, FlowState]:
+        """The next window of an utterance: (N,) -> (80, 2 N), and where that leads.
+
+        A window sees the recording, the last `n_kept` windows and itself; nothing sees what comes
+        later, but for the three tokens `n_ahead` at its end, which are looked at and not rendered.
+        """
+        self._check(tokens, prompt)
+        caches = LayerCaches()
+        mu = self._mu(tokens, n_ahead, Window(flow_state.encoded, caches))
+        noise = torch.from_numpy(normal(seed, NoiseStream.FRAMES, flow_state.n_frames, *mu.shape))
+        before = flow_state.rendered
+        mel, steps = self._solve_chunk(mu, prompt, torch.zeros_like(mu), noise, before)
+        return mel.T.contiguous(), flow_state.followed_by(caches, steps, len(mu), n_kept)
+
+    def _mu(self, tokens: Tensor, n_ahead: int, window: Window) -> Tensor:
+        embedded = self.input_embedding(tokens.to(self.input_embedding.weight.device))[None]
+        return self.encoder_proj(self.encoder(embedded, n_ahead=n_ahead, window=window))[0]
+
+    def _solve_chunk(
+        self,
+        mu: Tensor,
+        prompt: FlowPrompt,
+        cond: Tensor,
+        noise: Tensor,
+        before: Sequence[StepCaches],
+    ) -> tuple[Tensor, StepCaches]:
+        speaker, schedule = self.speaker(prompt), self.config.schedule
+        return solve_chunk(self.estimator, mu, speaker, cond, noise, schedule, before)
+
+    def _schedule(self, wanted: Schedule | None) -> Schedule:
+        return wanted or self.config.schedule
+
+    @torch.inference_mode()
+    def encode(self, tokens: Tensor, prompt: FlowPrompt) -> Tensor:
+        """mu, (M, 80): what the tokens of the prompt, then the new ones, ask of every frame."""
+        self._check(tokens, prompt)
+        home = self.input_embedding.weight.device
+        ids = torch.cat((torch.tensor(prompt.tokens, device=home), tokens.to(home)))
+        return self.encoder_proj(self.encoder(self.input_embedding(ids)[None]))[0]
+
+    @torch.inference_mode()
+    def speaker(self, prompt: FlowPrompt) -> Tensor:
+        """(80,)"""
+        xvector = torch.tensor(prompt.xvector).to(self.spk_embed_affine_layer.weight)
+        return self.spk_embed_affine_layer(F.normalize(xvector, dim=0))
+
+    @torch.inference_mode()
+    def condition(self, prompt: FlowPrompt, n_frames: int) -> Tensor:
+        """(M, 80): the mel of the recording, zeros behind it."""
+        mel = torch.tensor(prompt.mel).to(self.encoder_proj.weight)
+        return F.pad(mel, (0, 0, 0, n_frames - mel.shape[0]))
+
+    def solve(
+        self,
+        mu: Tensor,
+        speaker: Tensor,
+        cond: Tensor,
+        noise: Tensor,
+        schedule: Schedule | None = None,
+    ) -> Iterator[Tensor]:
+        """x after every step, (M, 80), as in `solver.solve`."""
+        return solve(self.estimator, mu, speaker, cond, noise, self._schedule(schedule))
+
+    def _check(self, tokens: Tensor, prompt: FlowPrompt) -> None:
+        config, n_mel = self.config, self.config.estimator.n_mel
+        for ids, whose in ((torch.tensor(prompt.tokens), "the voice's"), (tokens, "the")):
+            if ids.dim() != 1 or ids.dtype not in (torch.int64, torch.int32):
+                raise OptionError(
+                    f"{whose} speech tokens are {ids.dtype} {list(ids.shape)}, "
+                    "but must be a row of whole numbers (int64 or int32)"
+                )
+            if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < config.n_codes:
+                raise OptionError(
+                    f"{whose} speech tokens lie in {int(ids.min())}..{int(ids.max())}, but only "
+                    f"0..{config.n_codes - 1} stand for sound: drop control tokens first"
+                )
+        if not tokens.numel():
+            raise OptionError("there are no speech tokens to render: give one or more")
+        n_tokens, mel, xvector = prompt.tokens.size, prompt.mel.shape, prompt.xvector.shape
+        n_even = FRAMES_PER_TOKEN * n_tokens
+        if mel not in ((n_even, n_mel), (n_even + 1, n_mel)) or xvector != (config.d_xvector,):
+            raise OptionError(
+                f"this voice has {n_tokens} prompt tokens, mel {list(mel)} and x-vector "
+                f"{list(xvector)}, but needs mel [{n_even} or {n_even + 1}, {n_mel}] and x-vector "
+                f"[{config.d_xvector}]: make it anew"
+            )
+
+
+def frame_noise(seed: int, n_prompt: int, n_new: int, n_mel: int) -> Tensor:
+    """(M, 80): each frame's own draw, whatever stands before or behind it."""
+    recorded = normal(seed, NoiseStream.PROMPT_FRAMES, 0, n_prompt, n_mel)
+    new = normal(seed, NoiseStream.FRAMES, 0, n_new, n_mel)
+    return torch.from_numpy(np.concatenate((recorded, new)))

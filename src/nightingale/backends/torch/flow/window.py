@@ -1,0 +1,113 @@
+"""How frames see those before them: what one pass leaves behind, and how the next one takes it up.
+
+Convolutions need the last few frames of their input, attention the keys and values of everything
+that may be looked at. Layers ask in the order in which they are computed, which is always the same,
+so nothing needs a name. Knows nothing of layers, voices or schedules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerCaches:
+    """What a pass over some frames leaves for the passes over those that follow."""
+
+    tails: list[Tensor] = field(default_factory=list)  # (B, n, D) of each convolution's input
+    keys: list[Tensor] = field(default_factory=list)  # of each attention, as it has them
+    values: list[Tensor] = field(default_factory=list)
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(t.nbytes for t in (*self.tails, *self.keys, *self.values))
+
+
+@dataclass(slots=True, eq=False)
+class StepCaches:
+    """What rendering some frames leaves for those that follow: the caches of every step."""
+
+    known: LayerCaches = field(default_factory=LayerCaches)  # of what is the same in all steps
+    steps: list[LayerCaches] = field(default_factory=list)
+
+    @property
+    def n_bytes(self) -> int:
+        return self.known.n_bytes + sum(caches.n_bytes for caches in self.steps)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlowState:
+    """Where the rendering of an utterance stands: what its windows so far left for the next.
+
+    The first of each is the voice's recording. Handed along, never changed: a state can be kept,
+    and continued from more than once.
+    """
+
+    encoded: tuple[LayerCaches, ...]
+    rendered: tuple[StepCaches, ...]
+    n_frames: int = 0  # of the utterance, so far
+
+    @property
+    def n_bytes(self) -> int:
+        rendered = sum(steps.n_bytes for steps in self.rendered)
+        return rendered + sum(caches.n_bytes for caches in self.encoded)
+
+    def without_prompt(self) -> FlowState:
+        """The windows alone: the recording is the voice's, and is computed from it again."""
+        return replace(self, encoded=self.encoded[1:], rendered=self.rendered[1:])
+
+    def with_prompt(self, prompt: FlowState) -> FlowState:
+        """The opposite."""
+        encoded, rendered = prompt.encoded + self.encoded, prompt.rendered + self.rendered
+        return replace(self, encoded=encoded, rendered=rendered)
+
+    def followed_by(
+        self, caches: LayerCaches, steps: StepCaches, n_frames: int, n_kept: int
+    ) -> FlowState:
+        """One window further; besides the recording, only the last `n_kept` stay in sight."""
+        encoded = (*self.encoded[1:], caches)[-n_kept:]
+        rendered = (*self.rendered[1:], steps)[-n_kept:]
+        return FlowState(
+            (self.encoded[0], *encoded), (self.rendered[0], *rendered), self.n_frames + n_frames
+        )
+
+
+class Window:
+    """One pass over frames that follow others; without any before them, they are the first."""
+
+    def __init__(self, before: Sequence[LayerCaches] = (), left: LayerCaches | None = None) -> None:
+        self._before = before
+        self._left = left  # is filled
+        self._n_tails = self._n_attentions = 0
+
+    def past(self, x: Tensor, n: int) -> Tensor:
+        """(B, T, D) -> (B, n + T, D): x behind the n frames before it; before the first, zeros."""
+        if self._before:
+            joined = torch.cat((self._before[-1].tails[self._n_tails], x), dim=1)
+        else:
+            joined = F.pad(x, (0, 0, n, 0))
+        if self._left is not None:
+            self._left.tails.append(joined[:, -n:].clone())
+        self._n_tails += 1
+        return joined
+
+    def n_before(self, dim: int) -> int:
+        """How many positions the next attention will find before its own, along `dim`."""
+        return sum(caches.keys[self._n_attentions].shape[dim] for caches in self._before)
+
+    def reach(self, keys: Tensor, values: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Keys and values of all frames before these, and of these at the end."""
+        if self._left is not None:
+            self._left.keys.append(keys.contiguous())
+            self._left.values.append(values.contiguous())
+        at = self._n_attentions
+        self._n_attentions += 1
+        return (
+            [*(caches.keys[at] for caches in self._before), keys],
+            [*(caches.values[at] for caches in self._before), values],
+        )

@@ -1,0 +1,59 @@
+"""The estimator in bfloat16 is the estimator, nearly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from nightingale.backends.torch.flow.fast import FastEstimator
+from nightingale.backends.torch.flow.fast_encoder import FastEncoder
+from nightingale.backends.torch.flow.model import Decoder, Flow
+from tests.backends.torch.flow.random_weights import randomize
+from tests.backends.torch.flow.tiny import tiny_config, tiny_prompt, tiny_tokens
+
+
+def small_flow(decoder: Decoder) -> Flow:
+    """Heads as wide as AMX code wants them."""
+    tiny = tiny_config(decoder)
+    flow = Flow(replace(tiny, estimator=replace(tiny.estimator, d_head=32)))
+    randomize(flow, 0)
+    return flow.eval().requires_grad_(False)
+
+
+def fast(slow: Flow) -> Flow:
+    slow.decoder["estimator"] = FastEstimator(slow.estimator)
+    slow.encoder = FastEncoder(slow.encoder)  # type: ignore[assignment]
+    return slow
+
+
+@pytest.mark.usefixtures("amx")
+@pytest.mark.parametrize("decoder", ["standard", "meanflow"])
+class TestOnTiles:
+    def test_it_renders_nearly_the_same_mel(self, decoder: Decoder) -> None:
+        prompt, tokens = tiny_prompt(n_tokens=9), tiny_tokens(n_tokens=14)
+        exact = small_flow(decoder).render(tokens, prompt, 3)
+        near = fast(small_flow(decoder)).render(tokens, prompt, 3)
+        distance = (near - exact).abs().mean() / exact.std()
+        assert 1e-5 < distance < 0.03
+        assert near.dtype == torch.float32
+
+    def test_its_encoder_asks_nearly_the_same(self, decoder: Decoder) -> None:
+        prompt, tokens = tiny_prompt(n_tokens=9), tiny_tokens(n_tokens=140)
+        exact = small_flow(decoder).encode(tokens, prompt)
+        near = fast(small_flow(decoder)).encode(tokens, prompt)
+        assert near.dtype == torch.float32
+        assert 1e-5 < (near - exact).norm() / exact.norm() < 0.03
+
+    def test_threads_leave_no_trace(self, decoder: Decoder) -> None:
+        n_tokens = 140 if decoder == "meanflow" else 30  # two steps, or ten
+        prompt, tokens = tiny_prompt(n_tokens=9), tiny_tokens(n_tokens=n_tokens)
+        flow, made, before = fast(small_flow(decoder)), [], torch.get_num_threads()
+        try:
+            for n_threads in (1, 2):
+                torch.set_num_threads(n_threads)
+                made.append(flow.render(tokens, prompt, 3))
+        finally:
+            torch.set_num_threads(before)
+        assert torch.equal(made[0], made[1])
