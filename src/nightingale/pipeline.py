@@ -1,4 +1,4 @@
-"""Text in, sound out: the only file that knows the order of the rooms.
+"""Text in, sound out: the only file that knows the order of the stages.
 
 `Nightingale` holds the weights of one model and nothing of any request. Plans without windows
 render an utterance at once, numerically the upstream model; the others window after window.

@@ -1,4 +1,4 @@
-"""The door to the C files beside this one, which are compiled when the package is built.
+"""The ctypes binding of the C files beside this one, which are compiled when the package is built.
 
 Structures here mirror those in C, field by field; a library that was compiled with other ones is
 refused. Where there was no compiler, or where the processor lacks something, there is no library:
