@@ -4,7 +4,7 @@ Run it inside the upstream environment, which can import both:
 
     PYTHONPATH=src .venv-upstream/bin/python benchmarks/against_upstream.py --plan balanced
 
-Ours follows the plan (fp32 unless told otherwise), upstream computes in fp32 as it does. Rounds
+Ours follows the plan (fp32 unless asked otherwise), upstream computes in fp32 as it does. Rounds
 alternate, so that a noisy machine disturbs both alike; what counts is the ratio. Upstream's
 analyzer is off, as in its HEAD. The last line is JSON.
 """

@@ -318,9 +318,9 @@ async def talk(
                 while is_first or (repeat and not target.is_over(begun)):
                     is_first = False
                     for message in messages:
-                        told = message if isinstance(message, str) else json.dumps(message)
+                        frame = message if isinstance(message, str) else json.dumps(message)
                         async with asyncio.timeout(target.seconds):
-                            await line.send(told)
+                            await line.send(frame)
                         await asyncio.sleep(pause_s)
                 await asyncio.sleep(max(0.0, begun + target.seconds - time.monotonic()))
             finally:

@@ -1,6 +1,6 @@
 """A client of each protocol that the server speaks, and how its connection ended.
 
-Small on purpose: each asks for one utterance, can stop reading, and says what it was told last.
+Small on purpose: each asks for one utterance, can stop reading, and says what it was sent last.
 """
 
 from __future__ import annotations

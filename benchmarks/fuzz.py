@@ -83,8 +83,8 @@ def fuzz(schema: Path, url: str, n_examples: int, seed: int) -> dict[str, Any]:
         list(map(str, command)), capture_output=True, text=True, check=False, cwd=schema.parent
     )
     found = re.search(r"(\d[\d,]*) generated", done.stdout)
-    told = {"cases": int(found[1].replace(",", "")) if found else 0, "ok": done.returncode == 0}
-    return told if told["ok"] else {**told, "output": done.stdout[-4000:]}
+    facts = {"cases": int(found[1].replace(",", "")) if found else 0, "ok": done.returncode == 0}
+    return facts if facts["ok"] else {**facts, "output": done.stdout[-4000:]}
 
 
 _ANSWER_S = 3.0  # that a case waits for an answer at most
@@ -139,8 +139,8 @@ async def wire(server: Server, n_cases: int, seed: int, n_clients: int) -> dict[
             answer = await attempt(case, port)
             status = _STATUS.match(answer)
             code = status[1].decode() if status else "answered" if answer else "closed"
-            told = f"{case.protocol} {code}"
-            kinds[told] = kinds.get(told, 0) + 1
+            facts = f"{case.protocol} {code}"
+            kinds[facts] = kinds.get(facts, 0) + 1
             if is_fault(answer):
                 faults.append(f"case {number} of seed {seed}: {case.kind}: {answer[:200]!r}")
 
@@ -155,31 +155,31 @@ async def wire(server: Server, n_cases: int, seed: int, n_clients: int) -> dict[
     stall_s = max(0.0, beside.gap_s - alone.gap_s, beside.probe_s - alone.probe_s)
     log = server.log.read_text().splitlines() if server.log.is_file() else []
     errors = [line for line in log if '"level": "error"' in line]
-    told = {
+    facts = {
         "cases": n_cases,
         "faults": faults[:20],
         "answers": dict(sorted(kinds.items())),
-        "alone": alone.told,
-        "beside": beside.told,
+        "alone": alone.facts,
+        "beside": beside.facts,
         "stall_s": round(stall_s, 3),
         "same_bytes": alone.sums == beside.sums and len(alone.sums) == 1,
         "growth_mb": round(after - before, 1),
         "errors_in_log": errors[:20],
     }
-    is_ok = not (faults or errors or alone.failures or beside.failures) and told["same_bytes"]
+    is_ok = not (faults or errors or alone.failures or beside.failures) and facts["same_bytes"]
     is_ok = is_ok and after - before < _MAX_GROWTH_MB
-    return {"ok": bool(is_ok and stall_s <= _MAX_STALL_S), **told}
+    return {"ok": bool(is_ok and stall_s <= _MAX_STALL_S), **facts}
 
 
 def routes(server: Server, n_examples: int, seed: int) -> dict[str, Any]:
     """Every route with schemathesis."""
     plain = httpx.get(f"{server.url}/openapi.json").json()
-    told: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for name, schema in (("plain", plain), ("narrow", narrowed(json.loads(json.dumps(plain))))):
         file = server.home / f"{name}.json"
         file.write_text(json.dumps(schema))
-        told[name] = fuzz(file, server.url, n_examples, seed)
-    return {"ok": told["plain"]["ok"] and told["narrow"]["ok"], **told}
+        facts[name] = fuzz(file, server.url, n_examples, seed)
+    return {"ok": facts["plain"]["ok"] and facts["narrow"]["ok"], **facts}
 
 
 def main() -> None:
@@ -198,14 +198,14 @@ def main() -> None:
         serving(given.model, Path(home), {}, "--log-level", "warning") as server,
     ):
         if given.what == "routes":
-            told = routes(server, given.examples, given.seed)
+            facts = routes(server, given.examples, given.seed)
         else:
-            told = asyncio.run(wire(server, given.cases, given.seed, given.clients))
-        told["worker_restarts"] = server.meter("worker_restarts_total")
-        if not told["ok"]:
-            told["log"] = server.log.read_text()[-2000:]
-    print(json.dumps(told))
-    sys.exit(0 if told["ok"] else 1)
+            facts = asyncio.run(wire(server, given.cases, given.seed, given.clients))
+        facts["worker_restarts"] = server.meter("worker_restarts_total")
+        if not facts["ok"]:
+            facts["log"] = server.log.read_text()[-2000:]
+    print(json.dumps(facts))
+    sys.exit(0 if facts["ok"] else 1)
 
 
 if __name__ == "__main__":

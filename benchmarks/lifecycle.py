@@ -42,8 +42,8 @@ LATE_S = 1.0  # beyond the drain limit, for an exit
 SENTENCE = "The quick brown fox jumps over the lazy dog."
 
 # How a client may end, for each signal and state. "end": its end mark; "error": an error message
-# or status; "closing": told that the server shuts down, and closed with 1001; "cut": the connection
-# was closed without an end mark, which no client takes for a whole answer.
+# or status; "closing": informed of the shutdown, and closed with 1001; "cut": the connection was
+# closed without an end mark, which no client takes for a whole answer.
 ALLOWED: dict[tuple[signal.Signals, str], dict[str, set[str]]] = {
     (signal.SIGTERM, "loading"): {"*": {"cut"}},
     (signal.SIGTERM, "idle"): {"*": {"cut"}, "websocket": {"closing"}},
@@ -68,8 +68,8 @@ class Trial:
     @property
     def report(self) -> dict[str, Any]:
         times = {"exit_s": round(self.exit_s, 2), "worker_exit_s": round(self.worker_exit_s, 2)}
-        told = {"signal": self.signal, "state": self.state, "ends": self.ends}
-        return {**told, **times, "wrong": self.wrong, "ok": not self.wrong}
+        facts = {"signal": self.signal, "state": self.state, "ends": self.ends}
+        return {**facts, **times, "wrong": self.wrong, "ok": not self.wrong}
 
 
 async def trial(

@@ -31,7 +31,7 @@ class Heard:
     sums: set[str] = field(default_factory=set)
 
     @property
-    def told(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         times = {"gap_s": round(self.gap_s, 3), "probe_s": round(self.probe_s, 3)}
         counts = {"streams": self.n_streams, "busy": self.n_busy}
         return {**times, **counts, "failures": self.failures[:5]}

@@ -155,8 +155,8 @@ def _http(rng: random.Random) -> tuple[str, bytes]:
         return "POST chunked", _head(
             rng, method, path, {"transfer-encoding": "chunked"}
         ) + framed + rng.choice((b"0\r\n\r\n", b"", b"-1\r\n", b"fffffffffffffffff\r\n"))
-    told = len(body) if kind < 0.85 else rng.choice((0, len(body) + 9, 10**12))
-    more = {"content-length": str(told), "content-type": "application/json"}
+    length = len(body) if kind < 0.85 else rng.choice((0, len(body) + 9, 10**12))
+    more = {"content-length": str(length), "content-type": "application/json"}
     return "POST", _head(rng, method, path, more) + body
 
 

@@ -43,10 +43,10 @@ class Scales:
             await asyncio.sleep(self.every_s)
             pids = self.server.process.pid, self.server.worker()
             if all(pids):
-                told = [value for pid in pids for value in _weigh(pid)]
-                self.rows.append((time.monotonic() - begun, *told))
+                facts = [value for pid in pids for value in _weigh(pid)]
+                self.rows.append((time.monotonic() - begun, *facts))
 
-    def told(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """How much of each came an hour, from the first quarter on, and what is too much."""
         rows = self.rows[len(self.rows) // 4 :]
         if len(rows) < 3:
@@ -75,6 +75,6 @@ def _most(name: str) -> int:
 def _weigh(pid: int) -> tuple[float, int, int]:
     """MB, handles, threads. Memory of its own: pages of files come and go as the system likes."""
     process = Path(f"/proc/{pid}")
-    told = dict(line.split(":") for line in (process / "status").read_text().splitlines())
+    facts = dict(line.split(":") for line in (process / "status").read_text().splitlines())
     count = [sum(1 for _ in (process / name).iterdir()) for name in ("fd", "task")]
-    return int(told["RssAnon"].split()[0]) * 1024 / 1e6, count[0], count[1]
+    return int(facts["RssAnon"].split()[0]) * 1024 / 1e6, count[0], count[1]

@@ -144,7 +144,7 @@ async def identity(server: Server, given: argparse.Namespace) -> dict[str, Any]:
     return {
         "sent": n_sent, "whole": n_whole, "wrong": n_wrong, "errors": dict(errors),
         "network": dict(chaos.counts),
-        "seconds": round(seconds, 1), **scales.told(),
+        "seconds": round(seconds, 1), **scales.facts(),
         "ok": n_wrong == 0 and n_whole == given.requests,
     }  # fmt: skip
 
@@ -265,12 +265,12 @@ async def _plainly(url: str, body: dict[str, Any]) -> tuple[bytes, bytes, float]
     sound, which is less than a millisecond for each.
     """
     host, _, port = url.removeprefix("http://").partition(":")
-    told = json.dumps(body).encode()
+    facts = json.dumps(body).encode()
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(
         f"POST /v1/audio/speech HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(told)}\r\n\r\n".encode()
-        + told
+        f"Content-Type: application/json\r\nContent-Length: {len(facts)}\r\n\r\n".encode()
+        + facts
     )
     try:
         head = (await reader.readuntil(b"\r\n\r\n")).removesuffix(b"\r\n\r\n")
@@ -316,7 +316,7 @@ async def latency(server: Server, given: argparse.Namespace) -> dict[str, Any]:
 
     torch.set_num_threads(1)
     model = Nightingale.load(given.model, home=server.home, plan="live")
-    here, there, told = [], [], []
+    here, there, facts = [], [], []
     async with httpx.AsyncClient(timeout=60) as client:
         for number in range(given.rounds + 3):
             text = f"The quick brown fox number {number} jumps over the lazy dog."
@@ -332,14 +332,14 @@ async def latency(server: Server, given: argparse.Namespace) -> dict[str, Any]:
                 async for _ in reply.aiter_raw():
                     there.append(1e3 * (time.perf_counter() - begun))
                     break
-                told.append(float(reply.headers["server-timing"].partition("dur=")[2]))
+                facts.append(float(reply.headers["server-timing"].partition("dur=")[2]))
             await asyncio.sleep(0.3)  # until it has noticed that nobody listens
-    here, there, told = here[3:], there[3:], told[3:]
+    here, there, facts = here[3:], there[3:], facts[3:]
     added = statistics.median(there) - statistics.median(here)
     return {
         "here_p50_ms": round(statistics.median(here), 1),
         "there_p50_ms": round(statistics.median(there), 1),
-        "until_sent_p50_ms": round(statistics.median(told), 1),
+        "until_sent_p50_ms": round(statistics.median(facts), 1),
         "added_p50_ms": round(added, 1), "ok": added <= 10,
     }  # fmt: skip
 
@@ -373,8 +373,9 @@ async def soak(server: Server, given: argparse.Namespace) -> dict[str, Any]:
     weighing = Scales(server, min(10, 6 * given.minutes))
     async with asking(given.clients) as client, weighing as scales:
         await asyncio.gather(*(listen() for _ in range(given.clients)))
-    told = scales.told()
-    return {"done": n_done, "errors": dict(errors), **told, "ok": not errors and not told["grown"]}
+    facts = scales.facts()
+    is_ok = not errors and not facts["grown"]
+    return {"done": n_done, "errors": dict(errors), **facts, "ok": is_ok}
 
 
 TRIALS = {trial.__name__: trial for trial in (identity, kills, long_kills, overload, latency, soak)}
@@ -422,9 +423,9 @@ def main() -> None:
         if given.factor
         else serving(given.model, Path(home), options, *flags, **faults) as server,
     ):
-        told = asyncio.run(TRIALS[given.what](server, given))
-        print(json.dumps({"what": given.what, **told}), flush=True)
-    sys.exit(0 if told["ok"] else 1)
+        facts = asyncio.run(TRIALS[given.what](server, given))
+        print(json.dumps({"what": given.what, **facts}), flush=True)
+    sys.exit(0 if facts["ok"] else 1)
 
 
 if __name__ == "__main__":

@@ -53,8 +53,8 @@ def main() -> None:
     command = [sys.executable, "-c", SPEAK]
     rounds: list[list[float]] = []
     for _ in range(chosen.rounds + 1):  # the first fills the system's cache
-        told = [str(time.time()), str(release), str(home), chosen.plan, chosen.decoder]
-        done = subprocess.run([*command, *told], capture_output=True, text=True, check=True)
+        arguments = [str(time.time()), str(release), str(home), chosen.plan, chosen.decoder]
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=True)
         rounds.append([float(part) for part in done.stdout.split()])
     columns = ("import_s", "load_s", "first_sample_s", "total_s")
     medians = map(statistics.median, zip(*rounds[1:], strict=True))

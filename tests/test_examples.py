@@ -37,18 +37,18 @@ def run(name: str, *arguments: str | Path, environment: dict[str, str]) -> str:
 
 
 def test_the_player_plays(environment: dict[str, str], tmp_path: Path) -> None:
-    told = run("player.py", "Hello there.", environment=environment)
-    assert told.split() == ["Hello", "there."]
+    facts = run("player.py", "Hello there.", environment=environment)
+    assert facts.split() == ["Hello", "there."]
     samples, rate = soundfile.read(io.BytesIO((tmp_path / "heard.wav").read_bytes()))
     assert rate == 24_000
     assert samples.any()
 
 
 def test_the_agent_is_interrupted(environment: dict[str, str]) -> None:
-    told = run("agent.py", environment=environment)
-    assert "to the loudspeaker" in told
-    assert "interrupted after 2." in told
-    assert "no word yet" not in told
+    facts = run("agent.py", environment=environment)
+    assert "to the loudspeaker" in facts
+    assert "interrupted after 2." in facts
+    assert "no word yet" not in facts
 
 
 def test_the_page_speaks(environment: dict[str, str]) -> None:

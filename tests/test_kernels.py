@@ -32,10 +32,10 @@ print(held_mb() - before)
 
 def grown_mb(**environ: str) -> float:
     clean = {name: value for name, value in os.environ.items() if name not in CAPACITIES}
-    told = subprocess.run(
+    facts = subprocess.run(
         [sys.executable, "-c", CODE], env=clean | environ, capture_output=True, check=True
     )
-    return float(told.stdout)
+    return float(facts.stdout)
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux tells")

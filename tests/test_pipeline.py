@@ -270,8 +270,8 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     flow = tiny_flow("meanflow")
     own = {f"flow.{name}": t for name, t in flow.state_dict().items() if name.startswith("decoder")}
     header = {"config": {"flow": asdict(flow.config)}, "rest": "s3gen.safetensors"}
-    told = {"nightingale": json.dumps(header)}
-    save_file(own, folder / "s3gen_meanflow.safetensors", told)
+    facts = {"nightingale": json.dumps(header)}
+    save_file(own, folder / "s3gen_meanflow.safetensors", facts)
     files = sorted(file for file in folder.iterdir() if file.is_file())
     sums = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
     (folder / manifest.SUMS).write_text("".join(sums))

@@ -36,10 +36,10 @@ class Kinship(nn.Module):
 
     def __init__(self, n_rows: int, width: int) -> None:
         super().__init__()
-        told = features()
-        self.register_buffer("features", F.pad(told, (0, 0, 0, n_rows - len(told))), False)
+        facts = features()
+        self.register_buffer("features", F.pad(facts, (0, 0, 0, n_rows - len(facts))), False)
         self.features: Tensor
-        self.said = nn.Parameter(torch.empty(told.shape[1], width).normal_(0, 0.02))
+        self.said = nn.Parameter(torch.empty(facts.shape[1], width).normal_(0, 0.02))
 
     def forward(self, rest: Tensor) -> Tensor:
         return rest + self.features @ self.said

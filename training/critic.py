@@ -1,7 +1,7 @@
 """Tells made speech from spoken, by spectra of several resolutions: the vocoder's second teacher.
 
 What only minimises distances of spectra says the mean of all that might have been said, and that is
-a blur. Whoever must not be told apart has to choose.
+a blur. Whoever must not be distinguished has to choose.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ N_PROMPT_TOKENS = 90  # of the voice that comes along: short, because every requ
 
 
 def write(file: Path, tensors: dict[str, Tensor], dtype: torch.dtype, **header: Any) -> None:
-    told = {"nightingale": json.dumps(header, default=_plain)} if header else None
+    facts = {"nightingale": json.dumps(header, default=_plain)} if header else None
     small = {name: shrunk(tensor, dtype).contiguous() for name, tensor in tensors.items()}
-    save_file(small, file, told)
+    save_file(small, file, facts)
     typer.echo(f"{file.name}: {file.stat().st_size / 1e6:.2f} MB")
 
 

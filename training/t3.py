@@ -218,9 +218,9 @@ def main(
             head = t3.speech_head.weight
         wanted = batch.wanted
         speech = surprise(states, head, wanted)
-        told = torch.where(keep_text[:, None], wanted, IGNORED)
+        facts = torch.where(keep_text[:, None], wanted, IGNORED)
         off = [
-            astray(watcher.weights(*head, (text[0], text[1]), wanted.shape[1]), batch.place, told)
+            astray(watcher.weights(*head, (text[0], text[1]), wanted.shape[1]), batch.place, facts)
             for head in t3.config.alignment_heads
         ]
         aside = torch.stack(off).mean()

@@ -30,8 +30,8 @@ def cancels(tts: Nightingale, n: int, seed: int = 0, text: str = TEXT) -> Cancel
         called: list[float] = []
         steps: list[tuple[float, float, bool]] = []
 
-        def call(stop=speech.cancel, told=called) -> None:  # type: ignore[no-untyped-def]
-            told.append(time.perf_counter())
+        def call(stop=speech.cancel, called_at=called) -> None:  # type: ignore[no-untyped-def]
+            called_at.append(time.perf_counter())
             stop()
 
         timer = threading.Timer(rng.uniform(0, whole_s), call)

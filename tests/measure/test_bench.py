@@ -188,9 +188,9 @@ def test_the_command_ends_with_json_and_compares_with_the_last_time(
     facts, _ = run()
     assert facts["n_trials"] == 2
     assert facts["n_tokens"] == 10
-    _, told = run()
-    assert any(word in told for word in ("noise", "better", "worse"))
-    assert not set("[]\x1b") & set(told), "markup or escape codes in a pipe"
+    _, report = run()
+    assert any(word in report for word in ("noise", "better", "worse"))
+    assert not set("[]\x1b") & set(report), "markup or escape codes in a pipe"
     assert len((tmp_path / "results" / "results.jsonl").read_text().splitlines()) == 2
 
 

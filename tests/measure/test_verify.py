@@ -143,8 +143,8 @@ def test_the_command_prints_a_column_for_each_plan(release: Path, tmp_path: Path
         env={"NIGHTINGALE_HOME": str(tmp_path)},
     )
     assert done.exit_code == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["plans"].keys() == {"reference", "balanced"}
-    assert told["plans"]["balanced"]["logit KL, nats"] > 0
-    assert told["plans"]["balanced"]["weights, MB"] < told["plans"]["reference"]["weights, MB"]
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["plans"].keys() == {"reference", "balanced"}
+    assert report["plans"]["balanced"]["logit KL, nats"] > 0
+    assert report["plans"]["balanced"]["weights, MB"] < report["plans"]["reference"]["weights, MB"]
     assert "real-time factor" in done.stderr

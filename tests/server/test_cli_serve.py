@@ -56,9 +56,9 @@ def test_a_missing_package_is_named_with_the_command_that_brings_it(
         check=False,
     )
     assert done.returncode == 1
-    told = " ".join(done.stderr.split())
-    assert package in told
-    assert "pip install 'nightingale-tts[server]'" in told
+    facts = " ".join(done.stderr.split())
+    assert package in facts
+    assert "pip install 'nightingale-tts[server]'" in facts
 
 
 def test_how_long_an_idle_model_stays() -> None:

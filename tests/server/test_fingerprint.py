@@ -1,4 +1,4 @@
-"""What two workers do not have in common. That they are told apart is in test_resume."""
+"""What two workers do not have in common. That they are distinguished is in test_resume."""
 
 from __future__ import annotations
 

@@ -70,22 +70,22 @@ def test_a_planted_fault_is_found(fault: str, tmp_path: Path) -> None:
         async with faulty:
             return await fuzz.wire(server, 12, seed=1, n_clients=12)
 
-    told = asyncio.run(main())
-    assert told["ok"] == (not fault), told
-    assert bool(told["faults"]) == (fault == "status")
-    assert (told["stall_s"] > 1) == (fault == "stall")
-    assert told["same_bytes"] == (fault != "bytes")
+    facts = asyncio.run(main())
+    assert facts["ok"] == (not fault), facts
+    assert bool(facts["faults"]) == (fault == "status")
+    assert (facts["stall_s"] > 1) == (fault == "stall")
+    assert facts["same_bytes"] == (fault != "bytes")
 
 
 @pytest.mark.slow
 def test_made_up_bytes_cause_no_server_error_and_no_stall(subject: Subject, tmp_path: Path) -> None:
     with serving(subject.folder, tmp_path, subject.options) as server:
-        told = asyncio.run(fuzz.wire(server, 80, seed=1, n_clients=24))
+        facts = asyncio.run(fuzz.wire(server, 80, seed=1, n_clients=24))
         restarts = server.meter("worker_restarts_total")
-    print(told)
-    assert not told["faults"]
-    assert told["same_bytes"]
-    assert not told["errors_in_log"]
+    print(facts)
+    assert not facts["faults"]
+    assert facts["same_bytes"]
+    assert not facts["errors_in_log"]
     assert restarts == 0
-    assert told["growth_mb"] < 100
-    assert told["stall_s"] < 5, "far more than a busy machine explains"
+    assert facts["growth_mb"] < 100
+    assert facts["stall_s"] < 5, "far more than a busy machine explains"

@@ -311,6 +311,7 @@ def test_health_fails_when_it_cannot_speak(subject: Subject, tmp_path: Path) -> 
         until = time.monotonic() + 60
         while client.get(f"{server.url}/health").status_code != 200:
             assert time.monotonic() < until
+            time.sleep(0.1)
         assert server.speak(TEXT)
 
 
@@ -380,9 +381,9 @@ def test_what_is_too_large_is_refused(server: Server) -> None:
         for _ in range(40):
             yield b" " * 2**20
 
-    told = httpx.post(f"{server.url}/v1/audio/speech", content=b" " * (33 * 2**20))
+    facts = httpx.post(f"{server.url}/v1/audio/speech", content=b" " * (33 * 2**20))
     untold = httpx.post(f"{server.url}/v1/audio/speech", content=endless())  # type: ignore[arg-type]
-    assert (told.status_code, untold.status_code) == (413, 413)
+    assert (facts.status_code, untold.status_code) == (413, 413)
 
 
 def test_the_pages_need_nothing_from_elsewhere(server: Server) -> None:

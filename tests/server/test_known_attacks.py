@@ -158,8 +158,8 @@ def test_cve_2024_28224_dns_rebinding(locked: Server) -> None:
 
 def test_drive_by_a_page_of_another_site(locked: Server) -> None:
     """<img src="http://localhost:8004/tts-stream?text=..">: no Origin, cached credentials."""
-    told = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", **KEY}
-    reply = httpx.get(f"{locked.url}/tts-stream", params={"text": "Hello."}, headers=told)
+    facts = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", **KEY}
+    reply = httpx.get(f"{locked.url}/tts-stream", params={"text": "Hello."}, headers=facts)
     assert reply.status_code == 403
     assert reply.headers["cross-origin-resource-policy"] == "same-origin"
 

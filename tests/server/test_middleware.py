@@ -109,16 +109,16 @@ def test_a_page_of_another_site_may_load_nothing(
     gate: AccessMiddleware, tmp_path: Path, site: str, method: str, path: str
 ) -> None:
     """<img> and <audio> send no Origin, but browsers say where the page is from."""
-    told = {"sec-fetch-site": site, "sec-fetch-mode": "no-cors"}
-    reply = ask(gate, method, path, headers=told)
+    facts = {"sec-fetch-site": site, "sec-fetch-mode": "no-cors"}
+    reply = ask(gate, method, path, headers=facts)
     assert reply.status_code == 403
     assert reply.headers["cross-origin-resource-policy"] == "same-origin"
-    near = {**told, "origin": "http://localhost:3000"}  # another program of this machine
+    near = {**facts, "origin": "http://localhost:3000"}  # another program of this machine
     assert ask(gate, "GET", "/v1/models", headers=near).status_code == 200
     gate = make_gate(tmp_path, origins=("https://a.b",))
-    assert ask(gate, headers={**told, "origin": "https://a.b"}).status_code == 200
-    assert ask(gate, headers=told).status_code == 403
-    anybody = ask(make_gate(tmp_path, origins=("*",)), headers=told)
+    assert ask(gate, headers={**facts, "origin": "https://a.b"}).status_code == 200
+    assert ask(gate, headers=facts).status_code == 403
+    anybody = ask(make_gate(tmp_path, origins=("*",)), headers=facts)
     assert anybody.status_code == 200
     assert anybody.headers["cross-origin-resource-policy"] == "cross-origin"
 

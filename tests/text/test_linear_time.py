@@ -25,7 +25,7 @@ def test_texts_of_forty_kinds_are_cut_in_linear_time(monkeypatch: pytest.MonkeyP
 
 
 def test_a_cut_in_quadratic_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def rescan(text: str, _manner: SplitPolicy) -> list[TextPart]:
+    def rescan(text: str, _policy: SplitPolicy) -> list[TextPart]:
         n_spaces = 0
         for at in range(0, len(text), 50):
             n_spaces += sum(character.isspace() for character in text[:at])

@@ -190,9 +190,9 @@ def lonely(wave: Wave) -> Wave:
     ],
 )
 def test_a_person_is_told_what_is_wrong(wave: Wave, warnings: list[str]) -> None:
-    told = inspect(wave, "english").warnings
-    assert len(told) == len(warnings), told
-    assert all(part in text for part, text in zip(warnings, told, strict=True))
+    facts = inspect(wave, "english").warnings
+    assert len(facts) == len(warnings), facts
+    assert all(part in text for part, text in zip(warnings, facts, strict=True))
 
 
 @pytest.mark.parametrize(

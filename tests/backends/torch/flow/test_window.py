@@ -65,8 +65,8 @@ def masked(flow: Flow, mu: Tensor, cond: Tensor, noise: Tensor, cuts: tuple[int,
     for shift, size in zip(shifts, times.diff().tolist(), strict=True):
         skip = first(torch.cat((x.expand(2, -1, -1), both), dim=-1), shift[0], mask)
         h = first.end(skip)
-        for block, told in zip(middle, shift[1:-1], strict=True):
-            h = block(h, told, mask)
+        for block, step_shift in zip(middle, shift[1:-1], strict=True):
+            h = block(h, step_shift, mask)
         h = last.end(last(torch.cat((h, skip), dim=-1), shift[-1], mask))
         final = estimator.final_proj
         velocity = estimator.final_block(h) @ final.weight[..., 0].T + final.bias
