@@ -64,7 +64,7 @@ class _Splitter:
 
     def __init__(self, first: SplitPolicy, later: SplitPolicy) -> None:
         self._first, self._later = first, later
-        self._manner = first
+        self._policy = first
         self._before = Break.NONE  # stands before the part that is being read
         self._has_begun = False  # there was a part before it
         self._open()
@@ -84,7 +84,7 @@ class _Splitter:
                 yield None
             elif item == CUT:
                 yield from self._cut(len(self._held), Break.SENTENCE)
-                self._manner = self._first
+                self._policy = self._first
             elif self._held or not item.isspace():
                 self._read(item)
                 if at := self._end():
@@ -100,7 +100,7 @@ class _Splitter:
         text, rest = self._held[:at], self._held[at:].lstrip()
         if _is_speakable(text):
             yield TextPart(text.strip(), self._before)
-            self._before, self._manner, self._has_begun = kind, self._later, True
+            self._before, self._policy, self._has_begun = kind, self._later, True
         elif self._has_begun:
             self._before = max(self._before, kind)
         self._open()
@@ -142,7 +142,7 @@ class _Splitter:
 
     def _end(self) -> int:
         """Where the part ends, now that its last character has come; 0: nowhere yet."""
-        n, policy = len(self._held), self._manner
+        n, policy = len(self._held), self._policy
         kind = self._stops[-1]
         if not kind and n <= policy.limit:
             return 0
