@@ -31,10 +31,10 @@ def test_a_request_has_one_sound_for_any_listener(tts: Nightingale) -> None:
 
 @pytest.mark.slow
 def test_seams_are_like_other_places_and_faults_are_not(tts: Nightingale) -> None:
-    said = texts.read("held_out", 12)
-    assert min(seams.examine(tts, said).p_values().values()) > 0.001
+    speaker = seams.Speaker(tts, texts.read("held_out", 12))
+    assert min(seams.examine(speaker).p_values().values()) > 0.001
     for fault in ("sample", "frame", "noise"):
-        assert min(seams.examine(tts, said, fault).p_values().values()) < 0.001, fault
+        assert min(seams.examine(speaker, fault).p_values().values()) < 0.001, fault
 
 
 BOOK = "# One\n\nIt was late already. She went home.\n\nNobody asked why.\n- Milk.\n- Some bread."

@@ -78,9 +78,9 @@ def identity(
 @app.command()
 def seams(model: Model = "fledgling", n: int = 100_000, n_planted: int = 1000) -> None:
     """Places where windows meet are like others; planted faults are not."""
-    tts, said, is_bad = load(model), texts.read("held_out", 200), False
+    speaker, is_bad = meeting.Speaker(load(model), texts.read("held_out", 200)), False
     for fault in meeting.FAULTS:
-        answers = meeting.examine(tts, said, fault, n if fault == "none" else n_planted)
+        answers = meeting.examine(speaker, fault, n if fault == "none" else n_planted)
         p_values = answers.p_values()
         medians = {
             m: [statistics.median(side[m]) for side in (answers.seams, answers.others)]

@@ -44,24 +44,42 @@ class Answers:
         return {m: rank_test(self.seams[m], self.others[m]) for m in MEASURES}
 
 
-def examine(
-    tts: Nightingale, texts: Sequence[str], fault: str = "none", n_seams: float = math.inf
-) -> Answers:
+class Speaker:
+    """Speaks each text once, and renders its tokens once for each grid and seed."""
+
+    def __init__(self, tts: Nightingale, texts: Sequence[str]) -> None:
+        self._tts, self.texts, self.plan = tts, texts, tts.components.plan
+        grid = self.plan.window_sizes
+        self.grids = (grid, (grid[0] + SHIFT, *grid[1:]))
+        self._tokens: dict[int, tuple[int, ...]] = {}
+        self._sounds: dict[tuple[int, int, int], Sound] = {}
+
+    def tokens(self, number: int) -> tuple[int, ...]:
+        if number not in self._tokens:
+            speech = self._tts.stream(self.texts[number], seed=number)
+            for _ in speech:
+                pass
+            self._tokens[number] = speech.tokens
+        return self._tokens[number]
+
+    def sounds(self, number: int, seed: int) -> list[Sound]:
+        """Of one text, on both grids."""
+        for at, grid in enumerate(self.grids):
+            if (number, seed, at) not in self._sounds:
+                sound = render(self._tts, self.tokens(number), grid, seed)
+                self._sounds[number, seed, at] = sound
+        return [self._sounds[number, seed, at] for at in range(len(self.grids))]
+
+
+def examine(speaker: Speaker, fault: str = "none", n_seams: float = math.inf) -> Answers:
     """Speak texts until there were so many seams; `fault` is planted at each of them."""
     answers = Answers()
-    grid = tts.components.plan.window_sizes
-    grids = (grid, (grid[0] + SHIFT, *grid[1:]))
-    for seed, text in enumerate(texts):
+    for number in range(len(speaker.texts)):
         if answers.n_seams >= n_seams:
             break
-        speech = tts.stream(text, seed=seed)
-        for _ in speech:
-            pass
-        tokens = speech.tokens
-        sounds = [render(tts, tokens, g, seed) for g in grids]
-        places = [seams(g, len(tokens), tts.components.plan) for g in grids]
-        other_seeds = [seed + 1000] if fault == "noise" else []
-        other_sounds = [render(tts, tokens, g, other) for other in other_seeds for g in grids]
+        sounds, n_tokens = speaker.sounds(number, number), len(speaker.tokens(number))
+        places = [seams(grid, n_tokens, speaker.plan) for grid in speaker.grids]
+        other_sounds = speaker.sounds(number, number + 1000) if fault == "noise" else []
         for mine in (0, 1):
             other = 1 - mine
             for at in places[mine]:
