@@ -62,6 +62,7 @@ def test_an_example_imports_public_names_only(file: Path) -> None:
             assert not node.attr.startswith("_"), ast.unparse(node)
 
 
+@pytest.mark.slow
 def test_the_import_contract_is_kept_and_can_be_broken(tmp_path: Path) -> None:
     """Planted imports must be caught by the very same contract: of torch above the backend, of a
     sibling stage, of files in a stage, of a layer above."""

@@ -134,6 +134,7 @@ def test_the_same_request_gives_the_same_bytes_whatever_came_before(
     assert tts.say(TEXT, seed=5, max_tokens=15).samples.tobytes() != first.samples.tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["multilingual-hi", "turbo"])
 def test_one_and_two_threads_of_torch_say_the_same(releases: Path, home: Path, name: str) -> None:
     tts = load(releases, name, home)

@@ -1,4 +1,4 @@
-"""The nouns that travel between the rooms, and the three rates that tie them together.
+"""The nouns that travel between the packages, and the three rates that tie them together.
 
 Letters in shape comments, everywhere: B rows, T positions, D model width, H heads, V vocabulary,
 P prompt tokens, M mel frames, L layers. Knows nothing of any stage, file or device.

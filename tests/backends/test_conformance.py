@@ -234,6 +234,7 @@ class Forgetful:
         return self.start(prompt, seed)
 
 
+@pytest.mark.slow
 def test_planted_faults_are_found(
     backend: str, whole: Components, windowed: Components, codes: list[int]
 ) -> None:

@@ -195,6 +195,7 @@ def test_connections_per_address_and_in_all_are_limited() -> None:
         assert wait_until(lambda: status(it.exchange(GET + b"\r\n")) == 200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held", [b"", GET, GET + b"\r\n"], ids=["silent", "head", "kept alive"])
 def test_idle_connections_make_room(held: bytes) -> None:
     """2,000 idle connections of one client must not keep anybody out."""
@@ -214,6 +215,7 @@ def test_idle_connections_make_room(held: bytes) -> None:
             client.close()
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_being_read_is_not_idle() -> None:
     with edge(app, ConnectionLimits(max_connections=1)) as it, it.connect() as slow:
         slow.sendall(GET.replace(b"GET /", b"GET /large") + b"\r\n")

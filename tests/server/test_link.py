@@ -81,6 +81,7 @@ async def _exhaust_descriptors(seconds: float) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
+@pytest.mark.slow
 def test_a_stream_goes_on_when_there_are_descriptors_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

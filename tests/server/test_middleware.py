@@ -72,6 +72,7 @@ def test_the_refusal_names_the_host_and_the_flag(gate: AccessMiddleware) -> None
     assert "--allowed-host host.docker.internal" in reply.json()["error"]["message"]
 
 
+@pytest.mark.slow
 def test_hosts_can_be_allowed_by_name_and_by_domain(tmp_path: Path) -> None:
     gate = make_gate(tmp_path, allowed_hosts=("tts.example.org", "*.lan"))
     for host in ("tts.example.org", "TTS.example.org:443", "a.lan", "a.b.lan", "localhost"):

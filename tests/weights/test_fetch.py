@@ -60,6 +60,7 @@ def test_a_broken_connection_is_continued_where_it_broke(hub: Hub, machine: Mach
     assert hub.n_sent == len(T3) + len(TOKENIZER)
 
 
+@pytest.mark.slow
 def test_a_file_that_lies_on_another_host_is_continued_there_without_the_token(
     hub: Hub, machine: Machine
 ) -> None:
@@ -167,6 +168,7 @@ def test_offline_works_with_what_is_here_and_says_so_when_it_is_not(
     assert hub.requests == []
 
 
+@pytest.mark.slow
 def test_the_token_is_sent_with_every_request_for_a_file(hub: Hub, machine: Machine) -> None:
     hub.token = "hf_secret"
     assert "HF_TOKEN" in machine.pull(BRANCH)["message"]
@@ -176,6 +178,7 @@ def test_the_token_is_sent_with_every_request_for_a_file(hub: Hub, machine: Mach
     assert {request.token for request in asked} == {"hf_secret"}
 
 
+@pytest.mark.slow
 def test_every_failure_says_what_to_do(hub: Hub, machine: Machine) -> None:
     hub.gated = True
     assert "accept its terms" in machine.pull(BRANCH)["message"]

@@ -35,7 +35,7 @@ from nightingale.weights import catalog
 VOICE_SECONDS = 10.0
 N_MEL, D_XVECTOR = 80, 192
 GPT2_LETTERS = 4  # of English in one of GPT-2's tokens, about
-BORING = 1e-3  # weights of the control tokens: they are rarely drawn, as in a trained model
+CONTROL_SCALE = 1e-3  # weights of the control tokens: they are rarely drawn, as in a trained model
 
 
 class LetterTokenizer:
@@ -69,10 +69,10 @@ def random_components(name: str, wanted: LoadOptions = LOAD_DEFAULTS) -> Compone
     for seed, module in enumerate(modules):
         fill(module, seed)
         module.eval().requires_grad_(False).to(placement.device, placement.dtype)
-    talker, decoding, sound = modules
-    talker.speech_head.weight[N_SPEECH_CODES:] *= BORING
+    model_t3, model_flow, vocoder = modules
+    model_t3.speech_head.weight[N_SPEECH_CODES:] *= CONTROL_SCALE
     if plan.t3 != "fp32":
-        talker = pack(talker, plan)
+        model_t3 = pack(model_t3, plan)
     return Components(
         model=model,
         files={},
@@ -80,7 +80,7 @@ def random_components(name: str, wanted: LoadOptions = LOAD_DEFAULTS) -> Compone
         plan=plan,
         tokenizer=LetterTokenizer(config.n_text, 1 if config.is_llama else GPT2_LETTERS),
         backend="torch",
-        loaded=assemble(talker, decoding, sound, FAMILIES[model.family], plan, placement),
+        loaded=assemble(model_t3, model_flow, vocoder, FAMILIES[model.family], plan, placement),
         voice=random_voice(config.max_prompt, VOICE_SECONDS),
         watermarker=Watermarker(),
     )
