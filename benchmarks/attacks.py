@@ -51,6 +51,8 @@ PAUSES = {"sentence_pause_ms": 3000}  # so that four at once are well below real
 BYTES_PER_S = 48_000  # pcm
 NOTICED_S = 0.1
 MAX_GROWTH_MB = 200.0
+# Uploads start the cloning process: a copy of the model, and at most a gigabyte for a recording.
+UPLOADS, MAX_UPLOAD_GROWTH_MB = ("long_recordings", "audio_bombs", "multipart_garbage"), 1500.0
 MAX_ANSWER_S = 10.0
 SHOWN = (
     "wrong",
@@ -180,12 +182,13 @@ async def one(
     failures = [each.failure for each in heard if each.failure]
     faults = {status: n for status, n in statuses.items() if status >= "500" and status != "503"}
     growth_mb = max(peaks) - peaks[0]
+    max_growth_mb = MAX_UPLOAD_GROWTH_MB if name in UPLOADS else MAX_GROWTH_MB
     slowest_s = max([*found.speech_s, 0.0])
     is_worker_same = server.worker() == worker
     ok = (
         not (wrong or failures or faults or found.failures)
         and max([*gaps_s, 0.0]) <= (usual_gap_s + 2 if usual_gap_s else 0)
-        and slowest_s < MAX_ANSWER_S and growth_mb < MAX_GROWTH_MB and is_worker_same
+        and slowest_s < MAX_ANSWER_S and growth_mb < max_growth_mb and is_worker_same
     )  # fmt: skip
     return {
         "attack": name, "ok": ok, "wrong": wrong, "gaps": len(gaps_s),
