@@ -126,6 +126,8 @@ async def _prepare(
     server: Server, state: str, clients: Sequence[Client], n_sentences: int
 ) -> list[Client]:
     """Bring the clients into a state; returns others that are needed for it."""
+    if state == "loading":
+        await _listening(server)
     others: list[Client] = []
     if state == "waiting":
         others.append(CLIENTS["http"](server))
@@ -145,6 +147,18 @@ async def _prepare(
     if state not in ("loading", "speaking"):
         await asyncio.sleep(0.5)
     return others
+
+
+async def _listening(server: Server) -> None:
+    """Until the ports are open, which is long before the model is loaded."""
+    until = time.monotonic() + 30
+    for port in (int(server.url.rpartition(":")[2]), server.wyoming_port):
+        while time.monotonic() < until:
+            try:
+                (await asyncio.open_connection("127.0.0.1", port))[1].close()
+                break
+            except OSError:
+                await asyncio.sleep(0.02)
 
 
 async def _exited(server: Server, begun: float) -> tuple[int, float]:

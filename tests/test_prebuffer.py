@@ -235,3 +235,20 @@ def test_paced_chunks_are_all_there_and_without_gaps(rtf: float, known: bool) ->
     all_s = rtf * (studio.n - 1) / 2
     at_most = all_s * 0.95 if rtf > 0.5 else 0.0 if known else 0.5 * rtf
     assert waited_s <= at_most + 1e-9
+
+
+def test_silence_between_parts_is_no_measure_of_speed() -> None:
+    """Half a second of work for each second of speech; then three seconds that cost nothing."""
+    now = 0.0
+
+    def chunks() -> Iterator[AudioChunk]:
+        nonlocal now
+        for _ in range(5):
+            now += 0.5
+            yield AudioChunk(np.ones(24_000, np.float32))
+            yield AudioChunk(np.zeros(72_000, np.float32), is_pause=True)
+
+    paced = Prebuffered(chunks(), 20.0, clock=lambda: now)
+    assert sum(len(chunk.samples) for chunk in paced) == 5 * 96_000
+    assert paced.rtf == pytest.approx(0.5)
+    assert paced.made_s == pytest.approx(20.0)

@@ -257,6 +257,14 @@ def test_pauses_are_options_of_the_request(tts: Nightingale) -> None:
         tts.stream(TWO, paragraph_pause_ms=-1)
 
 
+def test_pauses_are_marked(tts: Nightingale) -> None:
+    chunks = list(tts.stream("It is late. Go home.\n\nNobody asked why.", max_tokens=12))
+    pauses = [chunk.samples for chunk in chunks if chunk.is_pause]
+    assert pauses
+    assert not np.concatenate(pauses).any()
+    assert sum(map(len, pauses)) < sum(len(chunk.samples) for chunk in chunks)
+
+
 @pytest.mark.slow
 def test_the_start_of_a_live_plan_is_trimmed_and_words_follow_it(releases: Path) -> None:
     """By as much as the sound is shorter, words are earlier."""

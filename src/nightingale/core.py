@@ -187,6 +187,7 @@ class AudioChunk:
 
     samples: NDArray[np.float32]  # (N,), between -1 and 1
     rate_hz: int = SAMPLES_PER_SECOND
+    is_pause: bool = False  # silence between two parts of a text, which cost no work
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,7 +189,7 @@ class Nightingale:
                 wanted = replace(options, seed=seed)
                 pause = joiner.start_part(pauses[before])
                 if len(pause):
-                    yield AudioChunk(pause)
+                    yield AudioChunk(pause, is_pause=True)
                 yield from self._speak_part(text, voice, wanted, progress, speech, joiner)
                 text, speech.left, before = speech.left, "", Break.CLAUSE
                 if not text:

@@ -217,7 +217,8 @@ class Prebuffered:
         is_waiting = True
         for chunk in self._chunks:
             now = self._clock()
-            self._prebuffer.note(len(chunk.samples) / chunk.rate_hz, now)
+            seconds = len(chunk.samples) / chunk.rate_hz
+            self._prebuffer.note(seconds, now, is_measure=not chunk.is_pause)
             held.append(chunk)
             if is_waiting and now < self._prebuffer.start_at(self._parts):
                 continue

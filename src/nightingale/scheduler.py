@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from nightingale.core import SAMPLES_PER_SECOND, AudioChunk
@@ -177,7 +177,7 @@ class Scheduler:
             return
         if request.first_at is None:
             request.first_at = self._clock()
-        request.on_audio(AudioChunk(chunk.samples[n_known:]) if n_known else chunk)
+        request.on_audio(replace(chunk, samples=chunk.samples[n_known:]))
 
     def _finish(self, request: Request, error: Exception | None) -> None:
         with self._changed:

@@ -289,9 +289,11 @@ class Dispatcher:
                 self.real_time_factor, window_seconds(plan.window_sizes)
             )
             utterance.is_single = bool(self.hello.get("is_single"))
-        measured = utterance.on_audio(samples, message.get("idle_s", 0.0))
+        is_pause = bool(message.get("is_pause"))
+        measured = utterance.on_audio(samples, message.get("idle_s", 0.0), is_pause=is_pause)
         busy_s = message.get("busy_s", self._worker_busy_s)
-        self._note_speed(measured, len(samples) / SAMPLES_PER_SECOND, busy_s)
+        if not is_pause:  # silence is made in no time, and says nothing about the next sentence
+            self._note_speed(measured, len(samples) / SAMPLES_PER_SECOND, busy_s)
         self._turns[utterance.number].check()
 
     def _note_speed(

@@ -96,7 +96,7 @@ class RequestOutput:
         idle_s, self._idle_s = self._idle_s, 0.0
         busy_s = self._sender.worker.scheduler.busy_s
         message: Message = {"kind": "audio", "id": self._number}
-        message |= {"idle_s": idle_s, "busy_s": busy_s}
+        message |= {"idle_s": idle_s, "busy_s": busy_s, "is_pause": chunk.is_pause}
         if len(self._speech.unspoken) > self._n_unspoken:
             self._n_unspoken = len(self._speech.unspoken)
             message["unspoken"] = list(self._speech.unspoken)

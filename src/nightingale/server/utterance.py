@@ -320,14 +320,16 @@ class Utterance:
             return False
         return True
 
-    def on_audio(self, samples: Samples, idle_s: float = 0.0) -> tuple[float, float] | None:
+    def on_audio(
+        self, samples: Samples, idle_s: float = 0.0, *, is_pause: bool = False
+    ) -> tuple[float, float] | None:
         """A chunk, for which the worker waited `idle_s` for text.
 
         Returns the time and the sound of the chunk before, if that time was spent on making it:
         the last chunk is no measure, for it holds what was kept back to look ahead.
         """
         now, seconds = self._now(), len(samples) / SAMPLES_PER_SECOND
-        is_measure = not (self._was_full or self._was_lost)
+        is_measure = not (self._was_full or self._was_lost or is_pause)
         busy_s = self.prebuffer.note(seconds, now, idle_s=idle_s, is_measure=is_measure)
         measured = self._last_chunk
         self._last_chunk = None if busy_s is None else (busy_s, seconds)
