@@ -31,6 +31,7 @@ log = logging.getLogger("nightingale.run")
 
 _PING_S = 20.0
 _CLOSE_S = 0.2  # for connections to close, at the limit of the drain
+_CLOSING_S = 1.0  # of the drain, at most, for the last messages and the worker's end
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,8 @@ class _Server(uvicorn.Server):
         """Readiness is false already, and new requests are refused while this goes on."""
         until = time.monotonic() + self._config.drain_s
         try:
-            await drain(self._context, self._config.drain_s)
+            closing_s = min(_CLOSING_S, self._config.drain_s / 4)
+            await drain(self._context, self._config.drain_s - closing_s)
         finally:
             left_s = max(_CLOSE_S, until - time.monotonic())  # for other requests: uploads, lists
             self.config.timeout_graceful_shutdown = left_s  # type: ignore[assignment]
