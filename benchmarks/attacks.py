@@ -65,6 +65,9 @@ SHOWN = (
     "failures",
 )
 _AHEAD_S = 1.0  # of sound that a listener takes before it is played
+# And the kernel 2.7 s for it. With much less than one of the server's chunks the receive window
+# stays closed until a probe of the sender, half a second later: a gap that no server makes.
+_RECEIVE_BUFFER = 2**17
 
 
 @dataclass(slots=True)
@@ -92,7 +95,8 @@ def headers(key: str | None) -> dict[str, str]:
 async def listen(server: Server, key: str | None, seed: int, begun: asyncio.Event) -> Listening:
     """Plays as it comes, with a small buffer: what the server does not send in time is a gap."""
     heard, digest, dry_at = Listening(), hashlib.sha256(), 0.0
-    small = httpx.AsyncHTTPTransport(socket_options=[(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)])
+    buffer = (socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+    small = httpx.AsyncHTTPTransport(socket_options=[buffer])
     client = httpx.AsyncClient(transport=small, timeout=60, headers=headers(key))
     body, url = server.body(TEXT, seed=seed, **PAUSES), f"{server.url}/v1/audio/speech"
     try:

@@ -137,7 +137,7 @@ def _check(request: Any, url: str) -> None:
 def repeating(folder: Path, home: Path, factor: float, *flags: str) -> Iterator[Server]:
     """A server whose worker says TEXT to everybody, at a given real-time factor."""
     plant = home / "plant"
-    plant.mkdir()
+    plant.mkdir(parents=True)
     (plant / "sitecustomize.py").write_text(f"TEXT = {TEXT!r}\n{_REPEATER}")
     set_factor(home, factor)
     source = Path(nightingale.__file__).parents[1]

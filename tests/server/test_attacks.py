@@ -48,6 +48,21 @@ def test_an_attack_that_kills_the_worker_is_seen(
     assert (row["ok"], row["worker"]) == (False, "restarted")
 
 
+def test_an_attack_that_stalls_the_server_is_a_gap(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stall(server: Server, _name: str, _seconds: float) -> dict[str, int]:
+        server.process.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(7)
+        server.process.send_signal(signal.SIGCONT)
+        return {}
+
+    monkeypatch.setattr(attacks, "run_attacker", stall)
+    (row,) = attacks.attempt(server, ["planted"], SECONDS, None)
+    assert (row["ok"], row["wrong"]) == (False, 0)
+    assert row["longest_gap_s"] > 1, row
+
+
 def test_wrong_bytes_and_server_errors_are_seen(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
