@@ -8,7 +8,7 @@ from typing import get_args
 
 from nightingale import backends
 from nightingale.audio.watermark import Watermarker
-from nightingale.backends.base import LoadedModel, ModelFiles
+from nightingale.backends.base import LoadedModel, ModelFiles, ResolvedPlan
 from nightingale.core import Plan, Voice
 from nightingale.errors import NotPulledError, OptionError, WeightsError
 from nightingale.families import FAMILIES, Decoder, FamilySpec
@@ -38,12 +38,17 @@ class Components:
     model: Model
     files: Files
     decoder: Decoder
-    plan: Plan
+    resolved: ResolvedPlan
     tokenizer: TextTokenizer
     backend: str
     loaded: LoadedModel
     voice: Voice  # the model's own
     watermarker: Watermarker | None
+
+    @property
+    def plan(self) -> Plan:
+        """What is really computed."""
+        return self.resolved.plan
 
     @property
     def spec(self) -> FamilySpec:
@@ -77,22 +82,23 @@ def load_components(
     decoder = pick_decoder(wanted.decoder, model)
     if decoder != FAMILIES[model.family].decoder:
         files = {**files, "s3gen": _other_decoder(decoder, model, files["s3gen"], name, home)}
+    loaded = backend.load(
+        ModelFiles(
+            model.family, files["t3"], files["s3gen"], decoder, wanted.plan, wanted.device,
+            wanted.threads, home,
+        )
+    )  # fmt: skip
     return Components(
         model=model,
         files=files,
         decoder=decoder,
-        plan=wanted.plan,
+        resolved=loaded.resolved or backend.resolve(wanted.plan, wanted.device),
         tokenizer=_tokenizer(model, files),
         backend=backend.name,
-        loaded=backend.load(
-            ModelFiles(
-                model.family, files["t3"], files["s3gen"], decoder, wanted.plan, wanted.device,
-                wanted.threads, home,
-            )
-        ),
+        loaded=loaded,
         voice=own_voice(files["voice"]),
         watermarker=Watermarker() if wanted.watermark else None,
-    )  # fmt: skip
+    )
 
 
 def own_voice(file: Path) -> Voice:

@@ -10,7 +10,13 @@ import typer
 
 from nightingale import __version__
 from nightingale.cli.player import find_players
+from nightingale.core import AUTO, AUTO_DEVICE, Plan
 from nightingale.settings import Settings
+
+_PLANS = {
+    "files": Plan.named(AUTO),
+    "streams": Plan.named(AUTO, stream=True),
+}  # what is the default
 
 # extra -> (package, what it is for)
 _EXTRAS = {
@@ -39,6 +45,9 @@ def doctor(context: typer.Context) -> None:
         table.add_row(f"backend {name}", state)
         for what, fact in available.facts.items():
             table.add_row(what, fact)
+        if available.is_available:
+            for what, plan in _PLANS.items():
+                table.add_row(what, str(backends.find(name).resolve(plan, AUTO_DEVICE)))
     table.add_row("model", _model(settings))
     table.add_row("voices", _voices(settings))
     for extra, (package, purpose) in _EXTRAS.items():

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from nightingale import errors
-from nightingale.core import PLANS, SAMPLES_PER_SECOND, Plan, Word
+from nightingale.core import PLANS, SAMPLES_PER_SECOND, Word
 from nightingale.errors import NightingaleError, WorkerError
 from nightingale.prebuffer import Prebuffer, RecentFactor, window_seconds
 from nightingale.server.admission import Admission, AdmissionLimits
@@ -284,10 +284,8 @@ class Dispatcher:
 
     def _take_audio(self, utterance: Utterance, samples: Samples, message: Message) -> None:
         if not utterance.n_received:
-            plan = PLANS.get(self.hello.get("plan", ""), Plan())
-            utterance.prebuffer = Prebuffer(
-                self.real_time_factor, window_seconds(plan.window_sizes)
-            )
+            sizes = tuple(self.hello.get("window_sizes", PLANS["live"].window_sizes))
+            utterance.prebuffer = Prebuffer(self.real_time_factor, window_seconds(sizes))
             utterance.is_single = bool(self.hello.get("is_single"))
         measured = utterance.on_audio(samples, message.get("idle_s", 0.0))
         busy_s = message.get("busy_s", self._worker_busy_s)
