@@ -247,6 +247,7 @@ def test_a_poor_recording_is_warned_about(
     assert "Traceback" not in refused.stderr
 
 
+@pytest.mark.slow
 def test_doctor_says_what_would_run_and_what_is_missing(run: Run) -> None:
     result = run("doctor")
     assert result.exit_code == 0
@@ -254,6 +255,7 @@ def test_doctor_says_what_would_run_and_what_is_missing(run: Run) -> None:
     assert "plan auto on cpu (cpu is the fastest device that torch finds here)" in result.stdout
     assert "t3=int8 (by stack" in result.stdout
     assert "windows=8-12-14-17-21-25 (for streaming)" in " ".join(result.stdout.split())
+    assert "passed on cpu: tokens and mel of a stored sentence are right" in result.stdout
     assert "float32" in result.stdout
     assert "fledgling" in result.stdout
 

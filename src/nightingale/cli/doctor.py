@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def doctor(context: typer.Context) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from nightingale import backends
+    from nightingale import backends, device_check
 
     table = Table("what", "state", box=None, pad_edge=False, show_header=False)
     table.add_row("nightingale", f"{__version__}, Python {platform.python_version()}")
@@ -48,6 +49,8 @@ def doctor(context: typer.Context) -> None:
         if available.is_available:
             for what, plan in _PLANS.items():
                 table.add_row(what, str(backends.find(name).resolve(plan, AUTO_DEVICE)))
+            if name in device_check.TESTED:
+                table.add_row("self-test", _self_test(name, available.facts, settings))
     table.add_row("model", _model(settings))
     table.add_row("voices", _voices(settings))
     for extra, (package, purpose) in _EXTRAS.items():
@@ -58,6 +61,17 @@ def doctor(context: typer.Context) -> None:
     if not console.is_terminal:
         console.width = 120
     console.print(table)
+
+
+def _self_test(name: str, facts: Mapping[str, str], settings: Settings) -> str:
+    """Run anew: whether the device computes what it should."""
+    from nightingale import backends, device_check
+
+    device = backends.find(name).resolve(Plan.named(AUTO), AUTO_DEVICE).device
+    fault = device_check.fault(name, device, facts, settings.home, again=True)
+    if not fault:
+        return f"passed on {device}: tokens and mel of a stored sentence are right"
+    return f"FAILED on {device}, so the device auto is the CPU: {fault}"
 
 
 def _model(settings: Settings) -> str:
