@@ -216,7 +216,8 @@ class Dispatcher:
             self.supervisor.pin(model)
         weights = self.hello.get("fingerprint", {}).get("weights", {})
         digests = {name: digest[:16] for name, digest in weights.items()}
-        log.info("worker connected", extra={"model": model, "weights": digests})
+        plan = self.hello.get("explained_plan")
+        log.info("worker connected", extra={"model": model, "plan": plan, "weights": digests})
         for number, utterance in list(self._open.items()):
             if utterance.outcome is None and self._turns[number].is_running:
                 self._ask(utterance)

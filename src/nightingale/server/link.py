@@ -95,7 +95,6 @@ class WorkerLink:
                 self._kill()
                 raise WorkerError("the worker did not answer") from error
             self.hello, self._writer, self._address = hello, writer, address
-            log.info("worker connected", extra={"plan": hello.get("explained_plan")})
             beat = self._beat()
             self._reading = asyncio.create_task(self._read(reader, writer, beat))
             self._beating = asyncio.create_task(self._ping(beat, self._reading))

@@ -142,7 +142,7 @@ class WindowedDecoder:
         return WindowedState(prompt, seed, self._prompts.get(prompt), vocoder)
 
     def restore(self, data: bytes, prompt: FlowPrompt, seed: int) -> WindowedState:
-        flow, vocoder, n_samples = state_bytes.unpack(data)
+        flow, vocoder, n_samples = state_bytes.unpack(data, self.flow.encoder_proj.weight.device)
         flow = flow.with_prompt(self._prompts.get(prompt))
         return WindowedState(prompt, seed, flow, vocoder, n_samples)
 
