@@ -42,10 +42,10 @@ def run(backend: str, device: str) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_MAX_S, check=False)
     except subprocess.TimeoutExpired:
-        return f"the self-test took more than {_MAX_S:.0f} s"
+        return f"it took more than {_MAX_S:.0f} s"
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-        return f"the self-test failed: {last[0][:200]}"
+        return last[0][:200]
     return done.stdout
 
 
