@@ -33,7 +33,8 @@ def rebuilt(
     loaded = replace(
         components.loaded, token_engine=TorchTokenEngine(t3 or now.t3), wave_decoder=decoder
     )
-    return replace(components, plan=plan, loaded=loaded)
+    resolved = replace(components.resolved, plan=plan)
+    return replace(components, resolved=resolved, loaded=loaded)
 
 
 def n_cached_voices(tts: Nightingale) -> int:

@@ -61,8 +61,9 @@ def test_say_reads_standard_input_and_writes_standard_output(run: Run, release: 
     assert piped.exit_code == 0, piped.stderr
     assert len(piped.stdout_bytes) > 0
     assert piped.stdout_bytes == typed.stdout_bytes
-    assert "cut off" in piped.stderr  # and nothing else: no bar in a pipe
-    assert piped.stderr.count("\n") == 1
+    plan, cut = piped.stderr.splitlines()  # and nothing else: no bar in a pipe
+    assert plan.startswith("plan auto on cpu")
+    assert "cut off" in cut
 
 
 @pytest.mark.slow
@@ -246,18 +247,22 @@ def test_a_poor_recording_is_warned_about(
     assert "Traceback" not in refused.stderr
 
 
+@pytest.mark.slow
 def test_doctor_says_what_would_run_and_what_is_missing(run: Run) -> None:
     result = run("doctor")
     assert result.exit_code == 0
     assert "cpu" in result.stdout
-    assert "packed weights by stack" in result.stdout
+    assert "plan auto on cpu (cpu is the fastest device that torch finds here)" in result.stdout
+    assert "t3=int8 (by stack" in result.stdout
+    assert "windows=8-12-14-17-21-25 (for streaming)" in " ".join(result.stdout.split())
+    assert "passed on cpu: tokens and mel of a stored sentence are right" in result.stdout
     assert "float32" in result.stdout
     assert "fledgling" in result.stdout
 
 
 @pytest.mark.slow
 def test_the_command_itself_speaks_from_a_shell(release: Path, tmp_path: Path) -> None:
-    """A process of its own, in a pipe: only sound on standard output, nothing on the other."""
+    """A process of its own, in a pipe: only sound on standard output, two lines on the other."""
     environ = {**os.environ, "NIGHTINGALE_HOME": str(tmp_path)}
     words = ["say", TEXT, "-o", "-", "--model", str(release), "--max-tokens", "9"]
     done = subprocess.run(
@@ -266,7 +271,7 @@ def test_the_command_itself_speaks_from_a_shell(release: Path, tmp_path: Path) -
         capture_output=True,
         check=True,
     )
-    assert done.stderr.count(b"\n") == 1  # that the text was cut off
+    assert done.stderr.count(b"\n") == 2  # the plan, and that the text was cut off
     assert soundfile.info(io.BytesIO(done.stdout)).samplerate == 24_000
 
 
@@ -286,7 +291,7 @@ def test_mistakes_are_found_without_importing_torch(tmp_path: Path) -> None:
             ("-o", "nowhere/a.wav"),
             ("--voice", "nobody"),
             ("--language", "xx"),
-            ("--device", "abacus"),
+            ("--device", "Abacus 1"),
             ("--min-p", "2"),
             ("--model", str(tmp_path)),
         )

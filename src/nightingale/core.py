@@ -7,6 +7,7 @@ P prompt tokens, M mel frames, L layers. Knows nothing of any stage, file or dev
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -114,45 +115,64 @@ class OptionFields(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How exactly a model is computed: every choice that trades sound for speed has a field."""
+    """How exactly a model is computed: every choice that trades sound for speed has a field.
+
+    Fields are what is wanted; `Backend.resolve` says what a device gives.
+    """
 
     name: str = "reference"
-    t3: Literal["fp32", "int8", "int4"] = "fp32"
-    flow: Literal["fp32", "bf16"] = "fp32"  # bf16 where the processor has AMX
-    vocoder: Literal["fp32", "bf16"] = "fp32"  # likewise
+    t3: Literal["auto", "fp32", "bf16", "int8", "int4"] = "fp32"  # auto: what suits the device
+    flow: Literal["fp32", "bf16"] = "fp32"
+    vocoder: Literal["fp32", "bf16"] = "fp32"
+    tf32: bool = False  # GPUs may round the inputs of fp32 products to 10 bits
     prompt_cache: bool = False  # the flow's state behind a voice's recording is computed once
     window_sizes: tuple[int, ...] = ()  # tokens of each window, the last one repeated; (): whole
     vocoder_lookahead: int = 10  # mel frames that the vocoder holds back between windows
     trims_silence: bool = False  # at the beginning: somebody is waiting for the first word
 
     @classmethod
-    def named(cls, name: str) -> Plan:
-        """One of PLANS."""
+    def named(cls, name: str, *, stream: bool = False) -> Plan:
+        """One of PLANS. `auto` has windows only where somebody listens while it is spoken."""
         if name not in PLANS:
             raise OptionError(f"there is no plan {name!r}; there are {', '.join(PLANS)}")
-        return PLANS[name]
+        plan = PLANS[name]
+        return replace(PLANS["live"], name=name, t3=plan.t3) if stream and name == AUTO else plan
+
+    def __str__(self) -> str:
+        """On one line, as in the header X-Plan: the name, and the fields that decide the bytes."""
+        switches = [
+            name for name in ("tf32", "prompt_cache", "trims_silence") if getattr(self, name)
+        ]
+        sizes = "-".join(map(str, self.window_sizes))
+        windows = [f"windows={sizes}", f"lookahead={self.vocoder_lookahead}"] if sizes else []
+        precisions = [f"{part}={getattr(self, part)}" for part in ("t3", "flow", "vocoder")]
+        return "; ".join([self.name, *precisions, *windows, *switches])
 
 
+AUTO = "auto"  # the plan that suits the device
+AUTO_DEVICE = "auto"  # the fastest device that is here
 CPU = "cpu"  # the device that every machine has
-DEVICES = ("auto", "cuda", "mps", CPU)  # that can be asked for; the backend knows which are here
+DEVICES = "auto, cpu, cuda, cuda:1, mps, xpu, ..."  # whatever the backend can compute on
+_DEVICE = re.compile(r"[a-z][a-z0-9_]*(:[0-9]{1,3})?")
 
 
 def check_device(name: str) -> None:
-    """Refuse a name that no machine has."""
-    if name not in DEVICES:
-        raise OptionError(f"there is no device {name!r}; choose one of {', '.join(DEVICES)}")
+    """Refuse what cannot be the name of a device; whether it is here, only the backend knows."""
+    if not _DEVICE.fullmatch(name):
+        raise OptionError(f"{name!r} is not the name of a device; give one of {DEVICES}")
 
 
 WINDOW_SIZES = (8, 12, 14, 17, 21, 25)  # soon something to hear, then ever more at once
 PLANS = {
     "reference": Plan(),
-    "balanced": Plan("balanced", t3="int8", flow="bf16", vocoder="bf16"),
-    "fast": Plan("fast", t3="int4", flow="bf16", vocoder="bf16", prompt_cache=True),
+    "balanced": Plan("balanced", t3="int8", flow="bf16", vocoder="bf16", tf32=True),
 }
+PLANS["fast"] = replace(PLANS["balanced"], name="fast", t3="int4", prompt_cache=True)
 PLANS["live"] = replace(
     PLANS["fast"], name="live", t3="int8", window_sizes=WINDOW_SIZES, trims_silence=True
 )
 PLANS["live-fast"] = replace(PLANS["live"], name="live-fast", t3="int4")
+PLANS[AUTO] = replace(PLANS["balanced"], name=AUTO, t3="auto")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-from nightingale import backends
+from nightingale import backends, device_check
 from nightingale.audio.watermark import Watermarker
-from nightingale.backends.base import LoadedModel, ModelFiles
-from nightingale.core import Plan, Voice
+from nightingale.backends.base import Backend, LoadedModel, ModelFiles, ResolvedPlan
+from nightingale.core import AUTO_DEVICE, CPU, Plan, Voice
 from nightingale.errors import NotPulledError, OptionError, WeightsError
 from nightingale.families import FAMILIES, Decoder, FamilySpec
 from nightingale.text.tokenizer import (
@@ -38,12 +38,17 @@ class Components:
     model: Model
     files: Files
     decoder: Decoder
-    plan: Plan
+    resolved: ResolvedPlan
     tokenizer: TextTokenizer
     backend: str
     loaded: LoadedModel
     voice: Voice  # the model's own
     watermarker: Watermarker | None
+
+    @property
+    def plan(self) -> Plan:
+        """What is really computed."""
+        return self.resolved.plan
 
     @property
     def spec(self) -> FamilySpec:
@@ -77,22 +82,38 @@ def load_components(
     decoder = pick_decoder(wanted.decoder, model)
     if decoder != FAMILIES[model.family].decoder:
         files = {**files, "s3gen": _other_decoder(decoder, model, files["s3gen"], name, home)}
+    device, reason = _trusted_device(backend, wanted, home)
+    loaded = backend.load(
+        ModelFiles(
+            model.family, files["t3"], files["s3gen"], decoder, wanted.plan, device,
+            wanted.threads, home,
+        )
+    )  # fmt: skip
+    resolved = loaded.resolved or backend.resolve(wanted.plan, device)
+    if reason:
+        resolved = replace(resolved, reasons={**resolved.reasons, "device": reason})
     return Components(
         model=model,
         files=files,
         decoder=decoder,
-        plan=wanted.plan,
+        resolved=resolved,
         tokenizer=_tokenizer(model, files),
         backend=backend.name,
-        loaded=backend.load(
-            ModelFiles(
-                model.family, files["t3"], files["s3gen"], decoder, wanted.plan, wanted.device,
-                wanted.threads, home,
-            )
-        ),
+        loaded=loaded,
         voice=own_voice(files["voice"]),
         watermarker=Watermarker() if wanted.watermark else None,
-    )  # fmt: skip
+    )
+
+
+def _trusted_device(backend: Backend, wanted: LoadOptions, home: Path) -> tuple[str, str]:
+    """The device to load on, and why it is not the one that `auto` would take."""
+    if wanted.device != AUTO_DEVICE or backend.name not in device_check.TESTED:
+        return wanted.device, ""
+    device = backend.resolve(wanted.plan, AUTO_DEVICE).device
+    if device == CPU:
+        return AUTO_DEVICE, ""
+    fault = device_check.fault(backend.name, device, backend.availability().facts, home)
+    return (CPU, f"{device} failed the self-test: {fault}") if fault else (AUTO_DEVICE, "")
 
 
 def own_voice(file: Path) -> Voice:

@@ -110,7 +110,8 @@ class Nightingale:
         """Speak a text: all that `stream` gives, in one piece."""
         speech = self.stream(text, voice, progress=progress, **options)
         sound = np.concatenate([chunk.samples for chunk in speech])
-        return Audio(sound, speech.tokens, speech.is_complete, speech.timings, speech.unspoken)
+        plan, timings = self.components.plan, speech.timings
+        return Audio(sound, speech.tokens, speech.is_complete, timings, speech.unspoken, plan)
 
     def stream(
         self,

@@ -84,7 +84,7 @@ def test_how_long_an_idle_model_stays() -> None:
         ("--origin", "foo", "https://a.b"),
         ("--plan", "nonsense", "reference, balanced"),
         ("--decoder", "nonsense", "standard, meanflow"),
-        ("--device", "nonsense", "auto, cuda, mps, cpu"),
+        ("--device", "non sense", "auto, cpu, cuda"),
         ("--keep-alive", "soon", "5m, 2h"),
         ("--keys", "/nowhere/keys.toml", "No such file"),
         ("--allowed-host", "https://a.b", "without scheme"),

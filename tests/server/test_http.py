@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -142,6 +143,9 @@ def test_what_is_unknown_is_ignored_and_a_new_seed_is_told(server: Server) -> No
     assert reply.status_code == 200
     assert reply.headers["x-ignored"] == "speed"
     assert server.speak(TEXT, seed=int(reply.headers["x-seed"])) == reply.content
+    assert re.fullmatch(
+        r"auto; t3=int8; flow=.*; windows=8-.*; device=cpu", reply.headers["x-plan"]
+    )
     receipt = httpx.get(f"{server.url}/v1/requests/{reply.headers['x-request-id']}").json()
     assert receipt["bytes"] == len(reply.content)
     assert receipt["finish_reason"] in ("stop", "length")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from nightingale.audio.encode import encode_whole, write
 from nightingale.audio.mel import flow_mel
-from nightingale.core import SAMPLES_PER_SECOND, Timings
+from nightingale.core import SAMPLES_PER_SECOND, Plan, Timings
 from nightingale.errors import MissingPackageError
 
 
@@ -27,6 +27,7 @@ class Audio:
     is_complete: bool  # False: a part of the text was not said
     timings: Timings
     unspoken: tuple[str, ...] = ()  # characters that the model cannot read
+    plan: Plan | None = None  # as it was really computed
 
     @property
     def seconds(self) -> float:

@@ -10,7 +10,7 @@ What a request sounds like depends on the request alone: never on who else is co
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -118,6 +118,32 @@ class WaveDecoder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ResolvedPlan:
+    """What will be computed: a plan with the fields that the device gives, and why."""
+
+    plan: Plan
+    device: str  # as the backend calls it
+    reasons: Mapping[str, str] = field(default_factory=dict)  # of fields: chosen, or not as wanted
+
+    def changed(self, name: str, value: object, reason: str) -> ResolvedPlan:
+        """The same with one field as this model needs it."""
+        plan = replace(self.plan, **{name: value})  # type: ignore[arg-type]
+        return replace(self, plan=plan, reasons={**self.reasons, name: reason})
+
+    def __str__(self) -> str:
+        """One line for a person: every field that matters, with its reason."""
+        name, *fields = str(self.plan).split("; ")
+        shown = [self._explained(shown) for shown in fields]
+        return f"plan {name} on {self.device}{self._why('device')}: {', '.join(shown)}"
+
+    def _explained(self, shown: str) -> str:
+        return shown + self._why(shown.partition("=")[0])
+
+    def _why(self, name: str) -> str:
+        return f" ({self.reasons[name]})" if name in self.reasons else ""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelFiles:
     """A model on disk, and how it is wanted."""
 
@@ -140,6 +166,7 @@ class LoadedModel:
     device: str  # as the backend calls it
     encoder_device: str = CPU  # torch's, for the networks that make voices
     versions: Mapping[str, str] = field(default_factory=dict)  # of all that decides the last bits
+    resolved: ResolvedPlan | None = None  # what this model made of it; None: as of any model
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,5 +185,9 @@ class Backend(Protocol):
 
     def availability(self) -> Availability: ...
 
+    def resolve(self, plan: Plan, device: str) -> ResolvedPlan:
+        """What the device gives of a plan. No plan is refused: a field that the device does not
+        have becomes the nearest that it has. A device that is not here is an OptionError."""
+
     def load(self, files: ModelFiles) -> LoadedModel:
-        """Strictly: what the plan or the files ask for and this machine cannot do is an error."""
+        """Strictly: files that are not as they should be are errors. The plan is resolved here."""

@@ -9,7 +9,7 @@ import typer
 
 from nightingale.cli.progress import counting, working
 from nightingale.cli.terminal import print_table, stderr
-from nightingale.core import Plan
+from nightingale.core import DEVICES, PLANS, Plan
 from nightingale.errors import OptionError
 from nightingale.settings import Settings
 
@@ -21,10 +21,8 @@ def bench(  # noqa: PLR0913, PLR0917
         None, help="Measure this model with random weights: needs no download."
     ),
     decoder: str | None = typer.Option(None, help="standard (10 steps) or meanflow (2 steps)."),
-    plan: str = typer.Option(
-        "reference", help="Speed/precision plan: reference, balanced, fast, live or live-fast."
-    ),
-    device: str = typer.Option("auto", help="Device to compute on."),
+    plan: str = typer.Option("reference", help=f"Speed/precision plan: {', '.join(PLANS)}."),
+    device: str = typer.Option("auto", help=f"Device to compute on: {DEVICES}"),
     seconds: float = typer.Option(
         5.0, min=0.2, max=40.0, help="Maximum seconds of speech per trial."
     ),
@@ -77,8 +75,10 @@ def bench(  # noqa: PLR0913, PLR0917
         "decoder": tts.components.decoder,
         "plan": plan,
         "device": tts.components.loaded.device,
+        "resolved": str(tts.components.plan),
         "seconds": str(seconds),
     }
+    console.print(str(tts.components.resolved), soft_wrap=True)
     with counting(console, "warming up", trials) as count:
         result = measure.bench(
             tts,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -10,7 +11,13 @@ import typer
 
 from nightingale import __version__
 from nightingale.cli.player import find_players
+from nightingale.core import AUTO, AUTO_DEVICE, Plan
 from nightingale.settings import Settings
+
+_PLANS = {
+    "files": Plan.named(AUTO),
+    "streams": Plan.named(AUTO, stream=True),
+}  # what is the default
 
 # extra -> (package, what it is for)
 _EXTRAS = {
@@ -29,7 +36,7 @@ def doctor(context: typer.Context) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from nightingale import backends
+    from nightingale import backends, device_check
 
     table = Table("what", "state", box=None, pad_edge=False, show_header=False)
     table.add_row("nightingale", f"{__version__}, Python {platform.python_version()}")
@@ -39,6 +46,11 @@ def doctor(context: typer.Context) -> None:
         table.add_row(f"backend {name}", state)
         for what, fact in available.facts.items():
             table.add_row(what, fact)
+        if available.is_available:
+            for what, plan in _PLANS.items():
+                table.add_row(what, str(backends.find(name).resolve(plan, AUTO_DEVICE)))
+            if name in device_check.TESTED:
+                table.add_row("self-test", _self_test(name, available.facts, settings))
     table.add_row("model", _model(settings))
     table.add_row("voices", _voices(settings))
     for extra, (package, purpose) in _EXTRAS.items():
@@ -49,6 +61,17 @@ def doctor(context: typer.Context) -> None:
     if not console.is_terminal:
         console.width = 120
     console.print(table)
+
+
+def _self_test(name: str, facts: Mapping[str, str], settings: Settings) -> str:
+    """Run anew: whether the device computes what it should."""
+    from nightingale import backends, device_check
+
+    device = backends.find(name).resolve(Plan.named(AUTO), AUTO_DEVICE).device
+    fault = device_check.fault(name, device, facts, settings.home, again=True)
+    if not fault:
+        return f"passed on {device}: tokens and mel of a stored sentence are right"
+    return f"FAILED on {device}, so the device auto is the CPU: {fault}"
 
 
 def _model(settings: Settings) -> str:

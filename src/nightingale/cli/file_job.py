@@ -187,6 +187,7 @@ def identity(tts: Nightingale) -> dict[str, str]:
         "weights": weights.hexdigest(),
         "backend": tts.components.backend,
         "device": tts.components.loaded.device,
+        "resolved plan": str(tts.components.plan),
         **tts.components.loaded.versions,
     }
 

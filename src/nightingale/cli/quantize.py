@@ -21,7 +21,7 @@ def quantize(
     """Pack a model's weights for a plan; `say --plan` then loads them faster."""
     settings: Settings = context.obj
     wanted = Plan.named(plan)
-    if wanted.t3 == "fp32":
+    if wanted.t3 not in ("int8", "int4"):
         raise OptionError(f"plan {plan} packs nothing; choose balanced or fast")
     console = stderr()
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nightingale.cli import player
 from nightingale.cli.progress import Spoken, speaking, working
 from nightingale.cli.terminal import stderr
-from nightingale.core import TOKENS_PER_SECOND, Options
+from nightingale.core import TOKENS_PER_SECOND, Options, Plan
 from nightingale.prebuffer import expected_seconds
 
 if TYPE_CHECKING:
@@ -80,12 +80,14 @@ class Request:
                 device=self.device,
                 decoder=self.decoder,
                 watermark=self.watermark,
-                plan=self.plan,
+                plan=Plan.named(self.plan, stream=self.is_streamed),
                 backend=self.backend,
                 threads=self.threads,
             )
             library, family = VoiceLibrary(self.home / "voices"), tts.components.model.family
             voice = library.load(self.voice, family)[0] if self.voice else None
+        if not self.is_quiet:
+            console.print(str(tts.components.resolved), soft_wrap=True)
         if self.model_name is None and tts.components.model.is_bundled and not self.is_quiet:
             console.print(
                 "Speaking with Fledgling, the small bundled model. "

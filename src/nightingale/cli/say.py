@@ -10,6 +10,7 @@ from typer.core import TyperCommand
 
 from nightingale.cli import text_input
 from nightingale.cli.terminal import stderr, terminable
+from nightingale.core import AUTO, DEVICES, PLANS
 from nightingale.settings import Settings
 
 
@@ -73,11 +74,9 @@ def say(  # noqa: PLR0913, PLR0917
     paragraph_pause_ms: int | None = typer.Option(None, help="Pause between paragraphs."),
     heading_pause_ms: int | None = typer.Option(None, help="Pause around headings."),
     decoder: str | None = typer.Option(None, help="standard (10 steps) or meanflow (2 steps)."),
-    plan: str | None = typer.Option(
-        None, help="Speed/precision plan: reference, balanced, fast, live or live-fast."
-    ),
+    plan: str = typer.Option(AUTO, help=f"Speed/precision plan: {', '.join(PLANS)}."),
     backend: str = typer.Option("torch", help="Backend to compute with."),
-    device: str = typer.Option("auto", help="Device to compute on."),
+    device: str = typer.Option("auto", help=f"Device to compute on: {DEVICES}"),
     threads: int | None = typer.Option(None, min=1, help="CPU threads. Default: torch's choice."),
     format_: str | None = typer.Option(
         None, "--format", help="Audio format. Default: by the file's extension."
@@ -112,7 +111,7 @@ def say(  # noqa: PLR0913, PLR0917
         "heading_pause_ms": heading_pause_ms,
     }
     options = {name: value for name, value in given.items() if value is not None}
-    words, plan = words or [], plan or ("live" if stream else "reference")
+    words = words or []
     text_input.check_source(words, file)
     target = preflight.check_target(output, format_, rate, play=play_it, stream=stream)
     preflight.check_plan(plan, decoder, device, backend)

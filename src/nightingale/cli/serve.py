@@ -14,7 +14,7 @@ import typer
 from nightingale import backends
 from nightingale.cli.configuration import read_config
 from nightingale.cli.terminal import stderr
-from nightingale.core import DEVICES, PLANS
+from nightingale.core import AUTO, DEVICES, PLANS, check_device
 from nightingale.errors import AddressError, MissingPackageError, OptionError
 from nightingale.settings import Settings
 
@@ -49,6 +49,14 @@ def _one_of(*allowed: str) -> Callable[[_Name], _Name]:
 
 def _backend(given: str) -> str:
     return _one_of(*backends.names())(given)
+
+
+def _device(given: str) -> str:
+    try:
+        check_device(given)
+    except OptionError as error:
+        raise typer.BadParameter(str(error)) from error
+    return given
 
 
 def _check_origins(given: list[str]) -> list[str]:
@@ -88,15 +96,13 @@ def serve(  # noqa: PLR0913, PLR0917
         None, help="Name of a downloaded model, or a folder with its files (default: the best)."
     ),
     plan: str = typer.Option(
-        "live", callback=_one_of(*PLANS), help=f"Speed/precision plan: {', '.join(PLANS)}."
+        AUTO, callback=_one_of(*PLANS), help=f"Speed/precision plan: {', '.join(PLANS)}."
     ),
     decoder: str | None = typer.Option(
         None, callback=_one_of(*_DECODERS), help="standard (10 steps) or meanflow (2 steps)."
     ),
     backend: str = typer.Option("torch", callback=_backend, help="Backend to compute with."),
-    device: str = typer.Option(
-        "auto", callback=_one_of(*DEVICES), help=f"Device to run on: {', '.join(DEVICES)}."
-    ),
+    device: str = typer.Option("auto", callback=_device, help=f"Device to run on: {DEVICES}"),
     threads: int | None = typer.Option(
         None, min=1, max=1024, help="Number of CPU threads (default: all cores)."
     ),

@@ -9,17 +9,18 @@ import typer
 
 from nightingale.cli.progress import counting, working
 from nightingale.cli.terminal import print_table, stderr
-from nightingale.core import PLANS, Plan
+from nightingale.core import DEVICES, PLANS, Plan
 from nightingale.settings import Settings
 
 
-def verify(
+def verify(  # noqa: PLR0913, PLR0917
     context: typer.Context,
     model: str | None = typer.Option(None, help="Model name, or a folder with its files."),
     plans: list[str] = typer.Option(
         ["balanced", "fast"], "--plan", help="Plan to compare with the reference; may be repeated."
     ),
     decoder: str | None = typer.Option(None, help="standard (10 steps) or meanflow (2 steps)."),
+    device: str = typer.Option("auto", help=f"Device to compute on: {DEVICES}"),
     sentences: int = typer.Option(20, min=1, max=200, help="Number of sentences to speak."),
     judges: Path | None = typer.Option(
         None, help="Folder with the judges' weights: adds word error rate and speaker similarity."
@@ -42,7 +43,7 @@ def verify(
 
     def load(plan: str) -> Nightingale:
         return Nightingale.load(
-            model, home=settings.home, decoder=decoder, watermark=False, plan=plan
+            model, home=settings.home, device=device, decoder=decoder, watermark=False, plan=plan
         )
 
     judge = Judge(Transcriber(judges), SpeakerJudge(judges)) if judges else None

@@ -33,6 +33,7 @@ from nightingale.core import (
 from nightingale.measure import limits
 from nightingale.measure.flops import flow_flops, vocoder_flops
 from nightingale.measure.stages import torch_stages
+from nightingale.nn.device import peak_bytes
 from nightingale.pipeline import Nightingale
 from nightingale.windowing import token_windows
 
@@ -133,7 +134,7 @@ def bench(
         bounds.append(work.limits_ms())
         progress(done + 1)
     best = {name: min(bound[name] for bound in bounds) for name in bounds[0]}
-    return Result(tuple(trials), best, best["t3"] / warm.n_tokens, peak_mb())
+    return Result(tuple(trials), best, best["t3"] / warm.n_tokens, peak_mb(work.device))
 
 
 def speak(tts: Nightingale, text: str, voice: Voice | None, n_tokens: int) -> Trial:
@@ -229,7 +230,7 @@ class Work:
         its products, of few frames, are less than that.
         """
         flow, vocoder = (limits.product_flops(dtype, self.device) for dtype in self.precisions)
-        step_ms = limits.stream_ms(self.t3_bytes)
+        step_ms = limits.stream_ms(self.t3_bytes, self.device)
         stages = {
             "t3": self.n_tokens * step_ms,
             "flow": 1e3 * self.flow_flops / flow,
@@ -237,7 +238,7 @@ class Work:
         }
         if self.n_windows == 1:
             return {**stages, "first": sum(stages.values()), "all": sum(stages.values())}
-        window_ms = limits.stream_ms(self.window_bytes)
+        window_ms = limits.stream_ms(self.window_bytes, self.device)
         return {
             **stages,
             "first": self.n_first * step_ms + window_ms,
@@ -254,8 +255,11 @@ def _short(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def peak_mb() -> float:
-    """The most memory that this process ever had."""
+def peak_mb(device: torch.device) -> float:
+    """The most memory that tensors took on a device; on the host, that this process ever had."""
+    n_bytes = peak_bytes(device)
+    if n_bytes is not None:
+        return n_bytes / 2**20
     try:
         import resource  # noqa: PLC0415
     except ImportError:  # Windows

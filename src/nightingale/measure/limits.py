@@ -12,15 +12,18 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from nightingale.nn.device import HOST
+
 SIDE = 2048  # of the square matrices: large enough for the best rate, small enough to be quick
 MAX_BYTES = 2**29  # read at once at most; more of the same takes proportionally longer
 N_TRIES = 5
 
 
-def stream_ms(n_bytes: int) -> float:
-    """How long all threads take to read so many bytes from memory, once."""
+def stream_ms(n_bytes: int, device: torch.device = HOST) -> float:
+    """How long a device takes to read so many bytes from its memory, once."""
     n_read = min(n_bytes, MAX_BYTES)
-    numbers = torch.ones(n_read // 4, dtype=torch.float32)  # far more than any cache holds
+    # Far more than any cache holds.
+    numbers = torch.ones(n_read // 4, dtype=torch.float32, device=device)
     return best_ms(numbers.sum) * n_bytes / n_read
 
 

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from nightingale.audio.watermark import Watermarker
 from nightingale.backends.torch.backend import assemble
 from nightingale.backends.torch.flow import model as flow
-from nightingale.backends.torch.load import check_plan, pack
+from nightingale.backends.torch.load import place, place_t3
+from nightingale.backends.torch.resolve import resolve
 from nightingale.backends.torch.t3 import model as t3
 from nightingale.backends.torch.t3.conditioning import SPEAKER_DIM
 from nightingale.backends.torch.vocoder.model import Vocoder, VocoderConfig
@@ -57,30 +58,36 @@ class LetterTokenizer:
 
 def random_components(name: str, wanted: LoadOptions = LOAD_DEFAULTS) -> Components:
     """Everything that speaking needs, as large as life, without a file."""
-    model, plan = catalog.find(name), wanted.plan
+    model = catalog.find(name)
     chosen = pick_decoder(wanted.decoder, model)
     config = t3.CONFIGS[model.family]
     placement = choose(wanted.device)
-    check_plan(plan, placement)
+    resolved = resolve(wanted.plan, placement)
     if wanted.threads:
         torch.set_num_threads(wanted.threads)
     with meta_init():
         modules = t3.T3(config), flow.Flow(flow.CONFIGS[chosen]), Vocoder(VocoderConfig())
     for seed, module in enumerate(modules):
         fill(module, seed)
-        module.eval().requires_grad_(False).to(placement.device, placement.dtype)
+        module.eval().requires_grad_(False)
     model_t3, model_flow, vocoder = modules
     model_t3.speech_head.weight[N_SPEECH_CODES:] *= CONTROL_SCALE
-    if plan.t3 != "fp32":
-        model_t3 = pack(model_t3, plan)
+    loaded = assemble(
+        place_t3(model_t3, resolved.plan, placement),  # packed on the host, before it goes anywhere
+        place(model_flow, placement),
+        place(vocoder, placement),
+        FAMILIES[model.family],
+        resolved,
+        placement,
+    )
     return Components(
         model=model,
         files={},
         decoder=chosen,
-        plan=plan,
+        resolved=loaded.resolved or resolved,
         tokenizer=LetterTokenizer(config.n_text, 1 if config.is_llama else GPT2_LETTERS),
         backend="torch",
-        loaded=assemble(model_t3, model_flow, vocoder, FAMILIES[model.family], plan, placement),
+        loaded=loaded,
         voice=random_voice(config.max_prompt, VOICE_SECONDS),
         watermarker=Watermarker(),
     )

@@ -169,13 +169,14 @@ class Verifier:
 def led_logits(tts: Nightingale, text: str, tokens: Sequence[int]) -> Tensor:
     """(N, V): what T3 expects at every place of an utterance that somebody else chose."""
     components, t3 = tts.components, torch_stages(tts.components).t3
+    home = t3.speech_emb.weight.device
     options = components.spec.options
     ids = components.tokenizer.encode(text, options.language)
     prefix = t3.prefix(components.voice.t3, options.exaggeration)
     utterance = Utterance(t3, ids, prefix, options, None)
     logits = [utterance.first()]
     for index, token in enumerate(tokens[:-1]):
-        logits.append(utterance.next(torch.tensor(token), index))
+        logits.append(utterance.next(torch.tensor(token, device=home), index))
     return torch.stack(logits).float()
 
 
@@ -193,8 +194,9 @@ def render(tts: Nightingale, tokens: Sequence[int], prompt: FlowPrompt, seed: in
 
 def vocoded(tts: Nightingale, mel: Tensor, seed: int) -> NDArray[np.float32]:
     """The sound of a given mel."""
-    samples: NDArray[np.float32] = torch_stages(tts.components).vocoder.vocode(mel, seed).numpy()
-    return samples
+    samples = torch_stages(tts.components).vocoder.vocode(mel, seed)
+    sound: NDArray[np.float32] = samples.cpu().numpy()
+    return sound
 
 
 def spectral_distance_db(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:

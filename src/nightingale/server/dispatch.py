@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from nightingale import errors
-from nightingale.core import PLANS, SAMPLES_PER_SECOND, Plan, Word
+from nightingale.core import PLANS, SAMPLES_PER_SECOND, Word
 from nightingale.errors import NightingaleError, WorkerError
 from nightingale.prebuffer import Prebuffer, RecentFactor, window_seconds
 from nightingale.server.admission import Admission, AdmissionLimits
@@ -216,7 +216,8 @@ class Dispatcher:
             self.supervisor.pin(model)
         weights = self.hello.get("fingerprint", {}).get("weights", {})
         digests = {name: digest[:16] for name, digest in weights.items()}
-        log.info("worker connected", extra={"model": model, "weights": digests})
+        plan = self.hello.get("explained_plan")
+        log.info("worker connected", extra={"model": model, "plan": plan, "weights": digests})
         for number, utterance in list(self._open.items()):
             if utterance.outcome is None and self._turns[number].is_running:
                 self._ask(utterance)
@@ -284,10 +285,8 @@ class Dispatcher:
 
     def _take_audio(self, utterance: Utterance, samples: Samples, message: Message) -> None:
         if not utterance.n_received:
-            plan = PLANS.get(self.hello.get("plan", ""), Plan())
-            utterance.prebuffer = Prebuffer(
-                self.real_time_factor, window_seconds(plan.window_sizes)
-            )
+            sizes = tuple(self.hello.get("window_sizes", PLANS["live"].window_sizes))
+            utterance.prebuffer = Prebuffer(self.real_time_factor, window_seconds(sizes))
             utterance.is_single = bool(self.hello.get("is_single"))
         is_pause = bool(message.get("is_pause"))
         measured = utterance.on_audio(samples, message.get("idle_s", 0.0), is_pause=is_pause)

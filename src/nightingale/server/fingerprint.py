@@ -36,7 +36,7 @@ def take(model: Nightingale, canary: Iterable[AudioChunk], home: Path) -> Finger
         "build": __version__,
         "model": components.model.name,
         "weights": {file.name: digest_of(file, home) for file in files},
-        "plan": components.plan.name,
+        "plan": str(components.plan),
         "decoder": components.decoder,
         "watermark": components.watermarker is not None,
         "backend": components.backend,

@@ -147,7 +147,8 @@ class AccessMiddleware:
         if "origin" not in headers or not self._is_welcome(headers):
             return {}
         exposed = (
-            "x-request-id, x-seed, x-sample-rate, x-real-time-factor, x-unspoken, server-timing"
+            "x-request-id, x-seed, x-sample-rate, x-plan, x-real-time-factor, x-unspoken, "
+            "server-timing"
         )
         return {
             "access-control-allow-origin": headers["origin"],

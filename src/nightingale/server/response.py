@@ -188,9 +188,12 @@ class StreamingSpeechResponse(Response):
             "x-seed": str(request.job.options.get("seed", 0)),
             "server-timing": utterance.timing,
         }
+        hello = self._context.dispatcher.hello
+        if "resolved_plan" in hello:
+            headers["x-plan"] = f"{hello['resolved_plan']}; device={hello['device']}"
         if utterance.prebuffer.prior is not None:
             headers["x-real-time-factor"] = f"{utterance.prebuffer.prior:.3f}"
-        if self._context.dispatcher.hello.get("is_watermarked"):
+        if hello.get("is_watermarked"):
             headers["x-watermark"] = "perth"
         if request.ignored:
             headers["x-ignored"] = ", ".join(request.ignored)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
+from nightingale.core import AUTO
 from nightingale.errors import NightingaleError, UnavailableError, WorkerError
 from nightingale.server.breaker import BreakerState, CircuitBreaker
 from nightingale.server.process import WorkerProcess
@@ -47,7 +48,7 @@ class WorkerConfig:
     backend: str = "torch"
     device: str = "auto"
     decoder: str | None = None
-    plan: str = "live"
+    plan: str = AUTO
     watermark: bool = True
     threads: int | None = None
     max_requests: int = 8

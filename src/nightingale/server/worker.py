@@ -23,7 +23,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nightingale.core import Voice
+from nightingale.core import AUTO, Plan, Voice
 from nightingale.errors import NightingaleError, WorkerError
 from nightingale.scheduler import Request, Scheduler
 from nightingale.server import worker_protocol
@@ -99,6 +99,10 @@ class Worker:
             "family": components.model.family,
             "languages": list(components.model.languages),
             "plan": components.plan.name,
+            "resolved_plan": str(components.plan),
+            "explained_plan": str(components.resolved),
+            "window_sizes": list(components.plan.window_sizes),
+            "device": components.loaded.device,
             "is_single": components.spec.is_single,
             "decoder": components.decoder,
             "is_watermarked": components.watermarker is not None,
@@ -290,7 +294,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--backend", default="torch")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--decoder")
-    parser.add_argument("--plan", default="live")
+    parser.add_argument("--plan", default=AUTO)
     parser.add_argument("--max-requests", type=int, default=8)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--no-watermark", action="store_true")
@@ -314,7 +318,7 @@ def main() -> None:
             home=given.home,
             device=given.device,
             decoder=given.decoder,
-            plan=given.plan,
+            plan=Plan.named(given.plan, stream=True),
             watermark=not given.no_watermark,
             backend=given.backend,
             threads=given.threads,

@@ -64,9 +64,10 @@ class SpeechTokenizer(nn.Module):
 
 
 def tokens_of(levels: Tensor) -> Tensor:
-    """(P, 8) between -1 and 1 -> (P,): each is rounded to a digit of base 3, the lowest first."""
-    digits = levels.round().long() + 1
-    return (digits * 3 ** torch.arange(N_DIGITS, device=levels.device)).sum(-1)
+    """(P, 8) between -1 and 1 -> (P,) on the host: digits of base 3, the lowest first."""
+    # On the host: a device that takes powers of integers in floating point may round them.
+    digits = levels.round().to(HOST).long() + 1
+    return (digits * 3 ** torch.arange(N_DIGITS, device=HOST)).sum(-1)
 
 
 class _Encoder(nn.Module):

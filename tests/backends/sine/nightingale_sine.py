@@ -9,20 +9,14 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from nightingale.backends import base
-from nightingale.core import (
-    END_OF_SPEECH,
-    SAMPLES_PER_SECOND,
-    SAMPLES_PER_TOKEN,
-    FlowPrompt,
-    T3Prompt,
-)
+from nightingale.core import END_OF_SPEECH, SAMPLES_PER_SECOND, FlowPrompt, Plan, T3Prompt
+from nightingale.core import SAMPLES_PER_TOKEN as N_SAMPLES
 from nightingale.errors import TextError
 
 
 class SineEngine:
     def __init__(self) -> None:
-        self._live: dict[int, tuple[list[int], int]] = {}  # tokens, and how many of them are said
-        self._n_added = 0
+        self._live, self._n_added = dict[int, tuple[list[int], int]](), 0  # tokens, how many said
 
     def add(self, request: base.TokenRequest) -> int:
         if not request.text:
@@ -62,7 +56,7 @@ class SineDecoder:
         return SineState()
 
     def decode(self, jobs: Sequence[base.WindowJob]) -> list[base.DecodedWindow]:
-        time_s = np.arange(SAMPLES_PER_TOKEN) / SAMPLES_PER_SECOND
+        time_s = np.arange(N_SAMPLES) / SAMPLES_PER_SECOND
         spoken = [job.window.tokens[: len(job.window.tokens) - job.window.n_ahead] for job in jobs]
         waves = [np.concatenate([np.sin(2 * np.pi * t * time_s) / 4 for t in n]) for n in spoken]
         return [base.DecodedWindow(w.astype(np.float32), SineState(), 0.0, 0.0) for w in waves]
@@ -75,6 +69,9 @@ class SineBackend:
 
     def availability(self) -> base.Availability:
         return base.Availability(is_available=True, facts={"sines": "one for each text token"})
+
+    def resolve(self, plan: Plan, device: str) -> base.ResolvedPlan:
+        return base.ResolvedPlan(plan, device)
 
     def load(self, files: base.ModelFiles) -> base.LoadedModel:
         return base.LoadedModel(SineEngine(), SineDecoder(), device=files.device)

@@ -6,24 +6,25 @@ import os
 
 import torch
 
-from nightingale.backends.base import Availability, LoadedModel, ModelFiles
-from nightingale.backends.torch.decoder import make_decoder
+from nightingale.backends.base import Availability, LoadedModel, ModelFiles, ResolvedPlan
+from nightingale.backends.torch.decoder import make_decoder, prompt_cache_bytes
 from nightingale.backends.torch.engine import TorchTokenEngine
 from nightingale.backends.torch.flow.model import Flow
 from nightingale.backends.torch.load import (
     accelerate_flow,
     accelerate_vocoder,
-    check_plan,
     load_flow,
     load_t3,
     load_vocoder,
 )
+from nightingale.backends.torch.resolve import resolve
 from nightingale.backends.torch.t3.model import T3
 from nightingale.backends.torch.vocoder.model import Vocoder
 from nightingale.core import Plan
+from nightingale.errors import LayoutError
 from nightingale.families import FAMILIES, FamilySpec
-from nightingale.nn import amx, native
-from nightingale.nn.device import Placement, choose
+from nightingale.nn import amx
+from nightingale.nn.device import Placement, allow_tf32, choose
 
 # torch's libraries keep a kernel for every shape that they met, 1,024 of each kind by
 # default: half a gigabyte after an hour of speech with AMX. Without it more than 512 are met;
@@ -33,7 +34,7 @@ os.environ.setdefault("LRU_CACHE_CAPACITY", "128")
 
 
 class TorchBackend:
-    """CPU with packed weights and compiled kernels; CUDA and MPS."""
+    """CPU with packed weights and compiled kernels; every other device that torch computes on."""
 
     name = "torch"
 
@@ -43,21 +44,30 @@ class TorchBackend:
         facts = {
             "torch": f"{torch.__version__}, {torch.get_num_threads()} threads",
             "device": f"{placement.device}, {precision}: {placement.reason}",
-            "fast plans": _compiled(),
         }
         return Availability(is_available=True, facts=facts)
 
+    def resolve(self, plan: Plan, device: str) -> ResolvedPlan:
+        return resolve(plan, choose(device))
+
     def load(self, files: ModelFiles) -> LoadedModel:
         placement = choose(files.device)
-        check_plan(files.plan, placement)
         if files.threads:
             torch.set_num_threads(files.threads)
+        resolved = resolve(files.plan, placement)
+        try:
+            t3 = load_t3(files, resolved.plan, placement)
+        except LayoutError as error:
+            if files.plan.t3 != "auto":
+                raise
+            resolved = resolved.changed("t3", "fp32", str(error))
+            t3 = load_t3(files, resolved.plan, placement)
         return assemble(
-            load_t3(files, placement),
+            t3,
             load_flow(files.decoder, files.s3gen, placement),
             load_vocoder(files.s3gen, placement),
             FAMILIES[files.family],
-            files.plan,
+            resolved,
             placement,
         )
 
@@ -66,16 +76,30 @@ BACKEND = TorchBackend()
 
 
 def assemble(
-    t3: T3, flow: Flow, vocoder: Vocoder, spec: FamilySpec, plan: Plan, placement: Placement
+    t3: T3,
+    flow: Flow,
+    vocoder: Vocoder,
+    spec: FamilySpec,
+    resolved: ResolvedPlan,
+    placement: Placement,
 ) -> LoadedModel:
     """Modules with weights -> engine and decoder, computed as the plan wants it."""
+    allow_tf32(resolved.plan.tf32)
+    flow = accelerate_flow(flow, placement, resolved.plan)
+    if resolved.plan.flow == "bf16" and flow.estimator.dtype != torch.bfloat16:
+        d_head = flow.config.estimator.d_head
+        resolved = resolved.changed("flow", "fp32", f"heads of {d_head} numbers are not for AMX")
+    prompt_bytes, few = prompt_cache_bytes(flow, placement.device)
+    if few and resolved.plan.prompt_cache:
+        resolved = resolved.changed("prompt_cache", True, few)
     return LoadedModel(
         TorchTokenEngine(t3),
         make_decoder(
-            accelerate_flow(flow, placement, plan),
-            accelerate_vocoder(vocoder, placement, plan),
-            plan,
+            flow,
+            accelerate_vocoder(vocoder, placement, resolved.plan),
+            resolved.plan,
             drops_last=spec.drops_last_token,
+            max_prompt_bytes=prompt_bytes,
         ),
         device=str(placement.device),
         encoder_device=str(placement.device),
@@ -84,12 +108,5 @@ def assemble(
             "dtype": str(placement.dtype),
             "instructions": torch.backends.cpu.get_cpu_capability() + "+amx" * amx.is_available(),
         },
+        resolved=resolved,
     )
-
-
-def _compiled() -> str:
-    kind = next((kind for kind in native.KINDS if native.load(kind)), None)
-    if kind is None:
-        return "no packed weights: install a C compiler and then reinstall nightingale-tts"
-    bfloat16 = "with AMX" if native.amx() else "not available (needs Intel AMX), fp32 instead"
-    return f"packed weights by {kind}; bfloat16 {bfloat16}"

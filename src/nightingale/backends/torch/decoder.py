@@ -23,21 +23,23 @@ from nightingale.backends.torch.flow.model import Flow
 from nightingale.backends.torch.flow.window import FlowState
 from nightingale.backends.torch.vocoder.model import Vocoder, fade_in
 from nightingale.backends.torch.vocoder.streaming import VocoderState, vocode_next
-from nightingale.core import SAMPLES_PER_TOKEN, FlowPrompt, Plan
+from nightingale.core import SAMPLES_PER_TOKEN, TOKENS_PER_SECOND, FlowPrompt, Plan
 from nightingale.errors import OptionError
+from nightingale.nn.device import free_bytes, synchronize
 from nightingale.nn.lru import ByteLimitedLRU
 
 CONTEXT_WINDOWS = 2  # windows that a window sees, besides the voice's recording
-_MAX_PROMPT_BYTES = 2**31  # of recordings that were rendered
+MIN_PROMPT_BYTES = 2**31  # of recordings that were rendered, where there is so much memory
+N_PROMPTS, PROMPT_TOKENS = 4, 10 * TOKENS_PER_SECOND  # of voices in turns: none is rendered twice
 S = TypeVar("S")
 
 
 class PromptStates:
     """The flow's states behind voices' recordings: each is computed once and then cached."""
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: Flow, max_bytes: int) -> None:
         self._flow = flow
-        self._kept: ByteLimitedLRU[FlowState] = ByteLimitedLRU(_MAX_PROMPT_BYTES)
+        self._kept: ByteLimitedLRU[FlowState] = ByteLimitedLRU(max_bytes)
 
     def get(self, prompt: FlowPrompt) -> FlowState:
         return self._kept.get(_content(prompt), lambda: self._flow.prefill(prompt))
@@ -81,9 +83,11 @@ class WindowedState:
 class WholeDecoder:
     """The utterance at once: numerically the upstream model."""
 
-    def __init__(self, flow: Flow, vocoder: Vocoder, plan: Plan, *, drops_last: bool) -> None:
+    def __init__(
+        self, flow: Flow, vocoder: Vocoder, plan: Plan, *, drops_last: bool, max_prompt_bytes: int
+    ) -> None:
         self.flow, self.vocoder, self._drops_last = flow, vocoder, drops_last
-        self._prompts = PromptStates(flow) if plan.prompt_cache else None
+        self._prompts = PromptStates(flow, max_prompt_bytes) if plan.prompt_cache else None
 
     def start(self, prompt: FlowPrompt, seed: int) -> WholeState:
         return WholeState(prompt, seed)
@@ -100,6 +104,7 @@ class WholeDecoder:
             raise OptionError("this decoder takes an utterance as one window")
         begun = time.perf_counter()
         mel = self.render([window], state.prompt, state.seed)
+        synchronize(mel.device)  # or the vocoder's time would be that of both
         rendered = time.perf_counter()
         samples = fade_in(self.vocoder.vocode(mel, state.seed))
         if self._drops_last:
@@ -126,16 +131,18 @@ class WholeDecoder:
 class WindowedDecoder:
     """Window after window, each from the state that the one before it left."""
 
-    def __init__(self, flow: Flow, vocoder: Vocoder, plan: Plan, *, drops_last: bool) -> None:
+    def __init__(
+        self, flow: Flow, vocoder: Vocoder, plan: Plan, *, drops_last: bool, max_prompt_bytes: int
+    ) -> None:
         self.flow, self.vocoder, self._drops_last = flow, vocoder, drops_last
-        self._plan, self._prompts = plan, PromptStates(flow)
+        self._plan, self._prompts = plan, PromptStates(flow, max_prompt_bytes)
 
     def start(self, prompt: FlowPrompt, seed: int) -> WindowedState:
         vocoder = VocoderState.start(self.vocoder, seed)
         return WindowedState(prompt, seed, self._prompts.get(prompt), vocoder)
 
     def restore(self, data: bytes, prompt: FlowPrompt, seed: int) -> WindowedState:
-        flow, vocoder, n_samples = state_bytes.unpack(data)
+        flow, vocoder, n_samples = state_bytes.unpack(data, self.flow.encoder_proj.weight.device)
         flow = flow.with_prompt(self._prompts.get(prompt))
         return WindowedState(prompt, seed, flow, vocoder, n_samples)
 
@@ -146,6 +153,7 @@ class WindowedDecoder:
     def _decode(self, window: TokenWindow, state: WindowedState) -> DecodedWindow:
         begun = time.perf_counter()
         mel, flow = self.render_window(window, state)
+        synchronize(mel.device)
         rendered = time.perf_counter()
         samples, vocoder = self.vocode_window(window, state, mel)
         sound = samples.cpu().numpy()
@@ -196,10 +204,32 @@ class WindowedDecoder:
 TorchWaveDecoder = WholeDecoder | WindowedDecoder
 
 
-def make_decoder(flow: Flow, vocoder: Vocoder, plan: Plan, *, drops_last: bool) -> TorchWaveDecoder:
+def make_decoder(
+    flow: Flow,
+    vocoder: Vocoder,
+    plan: Plan,
+    *,
+    drops_last: bool,
+    max_prompt_bytes: int = MIN_PROMPT_BYTES,
+) -> TorchWaveDecoder:
     """The one that the plan wants."""
     kind = WindowedDecoder if plan.window_sizes else WholeDecoder
-    return kind(flow, vocoder, plan, drops_last=drops_last)
+    return kind(flow, vocoder, plan, drops_last=drops_last, max_prompt_bytes=max_prompt_bytes)
+
+
+def prompt_cache_bytes(flow: Flow, device: torch.device) -> tuple[int, str]:
+    """How much of a device rendered recordings may take, and why that is less than four voices of
+    10 s need; empty: it is not."""
+    one, free = flow.prompt_bytes(PROMPT_TOKENS), free_bytes(device)
+    wanted = max(N_PROMPTS * one, MIN_PROMPT_BYTES)
+    given = wanted if free is None else min(wanted, free // 2)
+    if given >= N_PROMPTS * one:
+        return given, ""
+    n_voices = max(1, given // one)
+    return given, (
+        f"room for {n_voices} of {N_PROMPTS} voices of 10 s, {one / 1e9:.1f} GB each: "
+        f"{device} has {(free or 0) / 1e9:.1f} GB free"
+    )
 
 
 def _own(kind: type[S], state: WaveState) -> S:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from nightingale.backends.base import ModelFiles
 from nightingale.backends.torch.flow import model as flow
+from nightingale.backends.torch.flow.bf16 import Bf16Estimator
 from nightingale.backends.torch.flow.fast import FastEstimator
 from nightingale.backends.torch.flow.fast_encoder import FastEncoder
 from nightingale.backends.torch.t3 import model as t3
@@ -18,10 +19,10 @@ from nightingale.backends.torch.t3.quantized import empty_quantized, quantize
 from nightingale.backends.torch.vocoder import model as vocoder
 from nightingale.backends.torch.vocoder.fast import FastVocoder
 from nightingale.core import Plan
-from nightingale.errors import LayoutError, OptionError
+from nightingale.errors import LayoutError
 from nightingale.families import Decoder
 from nightingale.nn import amx
-from nightingale.nn.device import HOST, Placement
+from nightingale.nn.device import Placement
 from nightingale.nn.meta_init import meta_init
 from nightingale.nn.packing import Bits
 from nightingale.weights import packed
@@ -29,31 +30,29 @@ from nightingale.weights.config import sized
 from nightingale.weights.load import load_into, load_tensors, read_config, read_tensors
 
 _N_BITS: dict[str, Bits] = {"int8": 8, "int4": 4}
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 M = TypeVar("M", bound=nn.Module)
 
 
-def check_plan(plan: Plan, placement: Placement) -> None:
-    """Refuse packed weights where compiled code cannot read them."""
-    if plan.t3 != "fp32" and placement.device != HOST:
-        raise OptionError(
-            f"plan {plan.name} has packed weights, which {placement.device} cannot read; "
-            "take the plan reference there"
-        )
-
-
-def load_t3(files: ModelFiles, placement: Placement) -> t3.T3:
+def load_t3(files: ModelFiles, plan: Plan, placement: Placement) -> t3.T3:
     """Packed weights that were kept are read as they are; else they are packed now."""
-    file, plan = files.t3, files.plan
-    if plan.t3 == "fp32":
-        return _placed(_plain_t3(files), placement)
-    kept = packed.place(file, plan.t3, files.home)
+    if plan.t3 not in _N_BITS:
+        return place_t3(_plain_t3(files), plan, placement)
+    kept = packed.place(files.t3, plan.t3, files.home)
     if not packed.is_kept(kept, files.home):
-        return pack(_plain_t3(files), plan)
+        return place_t3(_plain_t3(files), plan, placement)
     with meta_init():
         module = empty_quantized(t3.T3(_t3_config(files)), _N_BITS[plan.t3])
     load_into(module, kept)
     _upcast(module, module.state_dict())
     return module.eval().requires_grad_(False)
+
+
+def place_t3(plain: t3.T3, plan: Plan, placement: Placement) -> t3.T3:
+    """A T3 on the host -> the same as a resolved plan wants it, where it is computed."""
+    if plan.t3 in _N_BITS:
+        return pack(plain, plan)
+    return place(plain, placement, _DTYPES[plan.t3])
 
 
 def keep_packed_t3(files: ModelFiles) -> Path:
@@ -101,7 +100,7 @@ def load_flow(decoder: Decoder, file: Path, placement: Placement) -> flow.Flow:
     if module.config.meanflow != (decoder == "meanflow"):
         raise LayoutError(f"{file} does not hold the {decoder} decoder, but the other one")
     load_into(module, file, prefix="flow.", dead=flow.DEAD_TENSORS)
-    return _placed(module, placement)
+    return place(module, placement)
 
 
 def load_vocoder(file: Path, placement: Placement) -> vocoder.Vocoder:
@@ -110,15 +109,18 @@ def load_vocoder(file: Path, placement: Placement) -> vocoder.Vocoder:
         module = vocoder.Vocoder(config)
     tensors = vocoder.fold_weight_norm(read_tensors(file, prefix="mel2wav."))
     load_tensors(module, tensors, file)
-    return _placed(module, placement)
+    return place(module, placement)
 
 
 def accelerate_flow(module: flow.Flow, placement: Placement, plan: Plan) -> flow.Flow:
-    """The same flow as the plan wants it computed, where this processor can."""
-    can = _has_amx(placement) and module.config.estimator.d_head in amx.D_HEADS
-    if plan.flow == "bf16" and can:
+    """The same flow as the plan wants it computed, where this device can."""
+    if plan.flow != "bf16":
+        return module
+    if _has_amx(placement) and module.config.estimator.d_head in amx.D_HEADS:
         module.decoder["estimator"] = FastEstimator(module.estimator)
         module.encoder = FastEncoder(module.encoder)  # type: ignore[assignment]
+    elif placement.has_bf16:
+        module.decoder["estimator"] = Bf16Estimator(module.estimator)
     return module
 
 
@@ -130,8 +132,9 @@ def accelerate_vocoder(
 
 
 def _has_amx(placement: Placement) -> bool:
-    return placement.device == HOST and amx.is_available()
+    return placement.is_host and amx.is_available()
 
 
-def _placed(module: M, placement: Placement) -> M:
-    return module.eval().requires_grad_(False).to(placement.device, placement.dtype)
+def place(module: M, placement: Placement, dtype: torch.dtype | None = None) -> M:
+    """Where it is computed; in the placement's precision unless another is given."""
+    return module.eval().requires_grad_(False).to(placement.device, dtype or placement.dtype)

@@ -9,6 +9,7 @@ import json
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -31,10 +32,10 @@ def pack(state: Any) -> bytes:
     return save(tensors, {"shape": json.dumps(shape)})
 
 
-def unpack(data: bytes) -> Any:
-    """What `pack` was given."""
+def unpack(data: bytes, device: torch.device) -> Any:
+    """What `pack` was given, on that device."""
     try:
-        tensors = load(data)
+        tensors = {name: tensor.to(device) for name, tensor in load(data).items()}
         n_header = int.from_bytes(data[:_N_LENGTH], "little")
         header = json.loads(data[_N_LENGTH : _N_LENGTH + n_header])
         return _build(json.loads(header["__metadata__"]["shape"]), tensors)

@@ -149,6 +149,9 @@ class RelativeAttention(nn.Module):
         scores = align_distances(by_distance @ distances.mT)  # (B, H, T, T')
         if mask is not None:
             scores = scores.masked_fill(~mask, -math.inf)
+        if scores.device != HOST:
+            # A view that starts anywhere: CUDA kernels read it by 16 bytes and check only strides.
+            scores = scores.contiguous()
         keys, values = self._heads(self.linear_k(x)), self._heads(self.linear_v(x))
         if window is not None:
             keys, values = (torch.cat(seen, dim=2) for seen in window.reach(keys, values))

@@ -112,6 +112,19 @@ class Flow(nn.Module):
         _, steps = self._solve_chunk(mu, prompt, cond, noise, ())
         return FlowState((caches,), (steps,))
 
+    def prompt_bytes(self, n_tokens: int) -> int:
+        """What `prefill` keeps of a recording of so many tokens, but for the little of
+        convolutions: keys and values of every step in the estimator, and those of the encoder."""
+        encoder, estimator = self.config.encoder, self.config.estimator
+        n_frames, schedule = FRAMES_PER_TOKEN * n_tokens, self.config.schedule
+        n_rows = schedule.n_steps * (2 if schedule.guidance else 1)
+        n_attentions = (estimator.n_mid_blocks + 2) * estimator.n_transformers
+        width = estimator.n_heads * estimator.d_head
+        rendered = n_rows * n_attentions * n_frames * width * self.estimator.dtype.itemsize
+        positions = encoder.n_layers * n_tokens + encoder.n_up_layers * n_frames
+        encoded = positions * encoder.d_model * self.encoder_proj.weight.element_size()
+        return 2 * (rendered + encoded)
+
     @torch.inference_mode()
     def render_chunk(
         self,

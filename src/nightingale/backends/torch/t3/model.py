@@ -232,7 +232,7 @@ class Utterance:
         hidden = self._model.tfmr(x, self._cache, self._alignment)
         if self._alignment is not None:
             self._alignment.close_row()
-        logits: Tensor = self._model.speech_head(hidden[:, -1])  # (B, V)
+        logits: Tensor = self._model.speech_head(hidden[:, -1]).float()  # (B, V)
         return guide(logits, self._weight) if self._weight else logits[0]
 
 

@@ -1,0 +1,75 @@
+"""What a device gives of a plan, field by field, and why. Loads nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from nightingale.backends.base import ResolvedPlan
+from nightingale.core import AUTO, Plan
+from nightingale.nn import amx, native
+from nightingale.nn.device import Placement
+
+Precision = Literal["fp32", "bf16", "int8", "int4"]
+_NO_KERNELS = "no compiled kernels: install a C compiler, then reinstall nightingale-tts"
+_NO_AMX = "bfloat16 needs Intel AMX here"
+
+
+def resolve(plan: Plan, placement: Placement) -> ResolvedPlan:
+    """No plan is refused: a field that the device does not have becomes the nearest that it has."""
+    reasons = {"device": placement.reason}
+    t3, reasons["t3"] = _t3(plan, placement)
+    flow, reasons["flow"] = _flow(plan, placement)
+    vocoder, reasons["vocoder"] = _vocoder(plan, placement)
+    if plan.name == AUTO:
+        reasons["windows"] = "for streaming"
+    given = replace(plan, t3=t3, flow=flow, vocoder=vocoder, tf32=plan.tf32 and placement.has_tf32)
+    return ResolvedPlan(
+        given, str(placement.device), {name: why for name, why in reasons.items() if why}
+    )
+
+
+def compiled_kernels() -> str | None:
+    """The name of the best compiled code for packed weights that runs here."""
+    library = native.library()
+    return None if library is None else Path(library._name).stem
+
+
+def _t3(plan: Plan, placement: Placement) -> tuple[Precision, str]:
+    wanted = plan.t3
+    if wanted == "fp32":
+        return wanted, ""
+    if wanted == "bf16" and (placement.is_host or placement.has_bf16):
+        return wanted, ""
+    if placement.is_host:
+        kernels = compiled_kernels()
+        if not kernels:
+            return "fp32", _NO_KERNELS
+        return ("int8", f"by {kernels}") if wanted == "auto" else (wanted, "")
+    if placement.has_bf16:
+        return "bf16", _elsewhere(wanted, "bfloat16 has half the bytes of fp32")
+    return "fp32", _elsewhere(wanted, "no bfloat16 on this device")
+
+
+def _elsewhere(wanted: str, reason: str) -> str:
+    is_packed = wanted in ("int8", "int4")
+    return f"{wanted} is read by the CPU alone; {reason}" if is_packed else reason
+
+
+def _flow(plan: Plan, placement: Placement) -> tuple[Literal["fp32", "bf16"], str]:
+    if plan.flow == "fp32":
+        return "fp32", ""
+    if placement.is_host:
+        return ("bf16", "by Intel AMX") if amx.is_available() else ("fp32", _NO_AMX)
+    if placement.has_bf16:
+        return "bf16", ""
+    return "fp32", "no bfloat16 on this device"
+
+
+def _vocoder(plan: Plan, placement: Placement) -> tuple[Literal["fp32", "bf16"], str]:
+    if plan.vocoder == "fp32":
+        return "fp32", ""
+    if placement.is_host:
+        return ("bf16", "by Intel AMX") if amx.is_available() else ("fp32", _NO_AMX)
+    return "fp32", "a bfloat16 vocoder needs Intel AMX"

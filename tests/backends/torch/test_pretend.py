@@ -1,0 +1,368 @@
+"""Everything runs on another device: placement is proven on one that is pretended.
+
+Its numbers are the CPU's, so what is said there must be what is said on the host.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import soundfile
+import torch
+import torch.nn.functional as F
+
+import nightingale
+from nightingale import Nightingale
+from nightingale.backends.base import WindowJob
+from nightingale.backends.torch.flow import encoder
+from nightingale.backends.torch.t3.model import T3
+from nightingale.backends.torch.vocoder import stft
+from nightingale.core import PLANS, Plan
+from nightingale.loader import LoadOptions
+from nightingale.measure import limits
+from nightingale.measure.bench import bench
+from nightingale.measure.random_model import random_components
+from nightingale.measure.stages import torch_stages
+from nightingale.measure.verify import Verifier
+from nightingale.nn import device
+from nightingale.nn.device import Placement
+from nightingale.noise import NoiseStream, exponential
+from nightingale.voice.clone import clone
+from nightingale.windowing import token_windows
+from tests.backends.torch import pretend
+from tests.backends.torch.pretend import HiddenSyncError, Machine, WrongDeviceError
+from tests.server.running import serving
+from tests.tiny_release import make_release
+
+FAMILIES = ("english", "multilingual-hi", "turbo", "nano")
+TEXT = "The billing issue is resolved."
+WINDOWS = Plan("windows", prompt_cache=True, window_sizes=(3, 5), trims_silence=True)
+SITE = Path(__file__).parent / "pretend_site"
+PYTHONPATH = os.pathsep.join((str(SITE), str(Path(nightingale.__file__).parents[1])))
+
+
+@pytest.fixture(params=[False, True], ids=["cuda", "mps"])
+def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
+    with pretend.pretending(mps=request.param) as there:
+        yield there
+
+
+@pytest.fixture
+def gpu() -> Iterator[Machine]:
+    with pretend.pretending() as there:
+        yield there
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("releases")
+    for name in FAMILIES:
+        make_release(folder / name, name)
+    return folder
+
+
+def load(model: str | Path, where: str, **wanted: Any) -> Nightingale:
+    return Nightingale.load(model, device=where, **wanted)
+
+
+# The device itself.
+
+
+def test_mixed_devices_are_refused(gpu: Machine) -> None:
+    here, there = torch.ones(3), torch.ones(3, device=pretend.NAME)
+    assert there.device.type == pretend.NAME
+    assert torch.equal((there + there * torch.tensor(2.0)).cpu(), 3 * here)
+    mixes: tuple[Callable[[], Any], ...] = (
+        lambda: here + there, lambda: torch.cat((there, here)), lambda: there @ here
+    )  # fmt: skip
+    for mix in mixes:
+        with pytest.raises(WrongDeviceError, match="expected all tensors on pretend"):
+            mix()
+    with pytest.raises(TypeError, match="to numpy"):
+        there.numpy()
+    there[1:] = 5  # views are views
+    assert there.cpu().tolist() == [1, 5, 5]
+
+
+def test_float64_is_refused_where_mps_is_pretended() -> None:
+    with pretend.pretending(mps=True), pytest.raises(WrongDeviceError, match="float64"):
+        torch.arange(3, dtype=torch.float64).to(pretend.NAME)
+    with pretend.pretending():
+        torch.arange(3, dtype=torch.float64).to(pretend.NAME)
+
+
+def test_waiting_for_the_device_is_found(gpu: Machine) -> None:
+    there = torch.ones(3, device=pretend.NAME)
+    waits = (
+        lambda: float(there[0]), there.cpu, lambda: bool(there.sum() > 1),
+        there.nonzero, lambda: torch.get_device_module(there.device).synchronize(),
+    )  # fmt: skip
+    for wait in waits:
+        n_before = gpu.n_syncs
+        wait()
+        assert gpu.n_syncs > n_before
+        with pretend.without_syncs(), pytest.raises(HiddenSyncError):
+            wait()
+    with pretend.without_syncs():
+        torch.softmax(there * 2, 0)
+
+
+def test_a_mask_that_cuda_cannot_read_is_refused(gpu: Machine) -> None:
+    """As the encoder's was: 8 new tokens behind 17, T - 1 floats into their storage."""
+    queries, keys = (torch.ones(1, 1, n, 8, device=pretend.NAME) for n in (8, 17))
+    mask = encoder.align_distances(torch.zeros(1, 1, 8, 25, device=pretend.NAME))
+    with pytest.raises(WrongDeviceError, match="misaligned"):
+        F.scaled_dot_product_attention(queries, keys, keys, attn_mask=mask)
+    F.scaled_dot_product_attention(queries, keys, keys, attn_mask=mask.contiguous())
+
+
+# The whole of it.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", [PLANS["reference"], WINDOWS], ids=lambda plan: plan.name)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_says_there_what_it_says_here(
+    gpu: Machine, releases: Path, name: str, plan: Plan
+) -> None:
+    here, there = (load(releases / name, where, plan=plan) for where in ("cpu", pretend.NAME))
+    assert torch_stages(there.components).t3.speech_emb.weight.device.type == pretend.NAME
+    wanted, made = (tts.say("Yes.", seed=3, max_tokens=7) for tts in (here, there))
+    assert made.tokens == wanted.tokens
+    assert np.abs(made.samples - wanted.samples).max() < 1e-5  # watermarked, both of them
+    assert made.plan == plan
+    assert sum(gpu.n_kernels.values()) > 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", ["reference", "live"])
+def test_the_bundled_model_speaks_there(gpu: Machine, plan: str) -> None:
+    wanted = {"decoder": "meanflow", "watermark": False}
+    said = replace(PLANS[plan], t3="fp32")
+    here = load("fledgling", "cpu", plan=said, **wanted).say("Yes.", max_tokens=12)
+    made = load("fledgling", pretend.NAME, plan=plan, **wanted).say("Yes.", max_tokens=12)
+    assert made.tokens == here.tokens
+    assert np.abs(made.samples - here.samples).max() < 1e-4
+    assert made.plan is not None
+    assert made.plan.t3 == "fp32"  # packed weights are the CPU's
+
+
+@pytest.mark.slow
+def test_half_precision_runs_where_the_device_has_it(
+    gpu: Machine, releases: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Placement, "has_bf16", property(lambda _placement: True))
+    for name in ("english", "nano"):
+        tts = load(releases / name, pretend.NAME, plan="live")
+        stages = torch_stages(tts.components)
+        assert (tts.components.plan.t3, tts.components.plan.flow) == ("bf16", "bf16")
+        assert stages.t3.speech_emb.weight.dtype is torch.bfloat16
+        assert stages.flow.estimator.dtype is torch.bfloat16
+        assert stages.vocoder.dtype is torch.float32
+        samples = tts.say(TEXT, max_tokens=10).samples
+        assert np.isfinite(samples).all()
+        assert np.abs(samples).max() > 0
+
+
+@pytest.mark.slow
+def test_a_state_that_was_bytes_goes_on_there(gpu: Machine, releases: Path) -> None:
+    components = load(releases / "english", pretend.NAME, plan=WINDOWS).components
+    decoder, prompt = components.loaded.wave_decoder, components.voice.flow
+    first, second = list(filter(None, token_windows(range(9), (3, 5))))[:2]
+    (begun,) = decoder.decode([WindowJob(first, decoder.start(prompt, 1))])
+    states = begun.state, decoder.restore(begun.state.to_bytes(), prompt, 1)
+    whole, restored = (decoder.decode([WindowJob(second, s)])[0].samples for s in states)
+    assert np.array_equal(whole, restored)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["english", "nano"])
+def test_a_voice_is_cloned_there(
+    machine: Machine, releases: Path, recording: Path, name: str
+) -> None:
+    wave = np.tile(soundfile.read(recording, dtype="float32")[0], 2)
+    models = [load(releases / name, where) for where in ("cpu", pretend.NAME)]
+    family = models[0].components.model.family
+    here, there = (clone(wave, tts.cloner.load_encoders(), family) for tts in models)
+    assert np.array_equal(there.t3.tokens, here.t3.tokens)
+    assert np.array_equal(there.flow.tokens, here.flow.tokens)
+    for made, wanted in (
+        (there.t3.speaker, here.t3.speaker),
+        (there.flow.mel, here.flow.mel),
+        (there.flow.xvector, here.flow.xvector),
+    ):
+        assert np.abs(made - wanted).max() < 1e-4
+
+
+@pytest.mark.slow
+def test_verify_and_bench_run_there(
+    machine: Machine, releases: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SIDE", 64)
+    monkeypatch.setattr(limits, "MAX_BYTES", 2**20)
+    reference = load(releases / "english", pretend.NAME, watermark=False)
+    other = load(releases / "english", pretend.NAME, watermark=False, plan="live")
+    verdict = Verifier(reference, ["Hello there."], max_tokens=8).verify(other)
+    assert verdict.facts()["likeliest token the same"] == 1.0
+    result = bench(other, n_trials=1, seconds=0.4)
+    assert result.peak_mb == 1.0  # the device's own count
+
+
+@pytest.mark.slow
+def test_random_weights_of_a_packed_plan_run_there(gpu: Machine) -> None:
+    """They were packed on the device and handed to C by address, which ended the process."""
+    wanted = LoadOptions(device=pretend.NAME, plan=PLANS["balanced"])
+    tts = Nightingale(random_components("nano", wanted))
+    assert len(tts.say("Hello.", max_tokens=2).samples)
+
+
+# No hidden waiting.
+
+
+@pytest.mark.parametrize("name", [pytest.param("english", marks=pytest.mark.slow), "nano"])
+def test_flow_and_vocoder_never_wait_for_the_device(
+    gpu: Machine, releases: Path, name: str
+) -> None:
+    tts = load(releases / name, pretend.NAME, plan=WINDOWS)
+    stages, prompt = torch_stages(tts.components), tts.components.voice.flow
+    codes = torch.arange(8)
+    with pretend.without_syncs():
+        state = stages.flow.prefill(prompt)
+        mel, _ = stages.flow.render_chunk(codes, prompt, state, 1)
+        stages.vocoder.vocode(mel, 1)
+        stages.flow.render(codes, prompt, 1)
+
+
+@pytest.mark.slow
+def test_a_token_waits_a_few_times_at_most(gpu: Machine, releases: Path) -> None:
+    for name, most in (("english", 2), ("multilingual-hi", 5), ("nano", 2)):
+        tts = load(releases / name, pretend.NAME)
+        n_syncs: list[int] = []
+
+        def note(_n_tokens: int, seen: list[int] = n_syncs) -> None:
+            seen.append(gpu.n_syncs)
+
+        tts.say(TEXT, max_tokens=8, progress=note)
+        steps = [after - before for before, after in itertools.pairwise(n_syncs)]
+        assert max(steps) <= most, name
+
+
+# Planted faults.
+
+
+def _noise_left_on_the_host(self: T3, seed: int) -> Any:
+    n = self.config.n_speech
+    return lambda index: torch.from_numpy(exponential(seed, NoiseStream.TOKENS, index, n))
+
+
+def _through_waves_on_the_host(blocks: Any, x: Any, mask: Any, window: Any) -> Any:
+    waves = encoder.distance_waves(x.shape[1], x.shape[2], window.n_before(dim=2) if window else 0)
+    for block in blocks:
+        x = block(x, waves, mask, window)
+    return x
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("place", "name", "fault", "message"),
+    [
+        (T3, "_noise", _noise_left_on_the_host, "expected all tensors on pretend"),
+        (stft, "_like", lambda x, table: table.to(x.device), "float64"),
+        (encoder, "_through", _through_waves_on_the_host, "expected all tensors on pretend"),
+    ],
+)
+def test_planted_faults_are_caught(
+    releases: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: Any,
+    name: str,
+    fault: Any,
+    message: str,
+) -> None:
+    with pretend.pretending(mps=True):
+        tts = load(releases / "english", pretend.NAME)
+        tts.say(TEXT, max_tokens=4)
+        monkeypatch.setattr(place, name, fault)
+        with pytest.raises(WrongDeviceError, match=message):
+            tts.say(TEXT, max_tokens=4)
+
+
+@pytest.mark.slow
+def test_a_planted_wait_is_caught(
+    gpu: Machine, releases: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tts = load(releases / "english", pretend.NAME, plan=WINDOWS)
+    stages, prompt = torch_stages(tts.components), tts.components.voice.flow
+    plain = encoder.align_distances
+    monkeypatch.setattr(
+        encoder, "align_distances", lambda scores: plain(scores * (1 + 0 * float(scores.max())))
+    )
+    with pretend.without_syncs(), pytest.raises(HiddenSyncError):
+        stages.flow.prefill(prompt)
+
+
+# The self-test.
+
+
+@pytest.mark.slow
+def test_auto_falls_back_to_the_cpu_where_the_self_test_fails(
+    gpu: Machine, releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A planted fault: attention with its values in the wrong order."""
+    monkeypatch.setattr(device, "_BY_SPEED", (pretend.NAME, "cpu"))
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    trusted = Nightingale.load(releases / "english", home=good).components.resolved
+    assert trusted.device == pretend.NAME
+    monkeypatch.setenv("PRETEND_FAULT", "attention")
+    kept = Nightingale.load(releases / "english", home=good).components.resolved
+    assert kept.device == pretend.NAME  # it is run once
+    fallen = Nightingale.load(releases / "english", home=bad).components.resolved
+    assert fallen.device == "cpu"
+    assert "pretend failed the self-test: speech token 1 is wrong" in str(fallen)
+
+
+# Real processes.
+
+
+def run(*arguments: str | Path, home: Path) -> subprocess.CompletedProcess[bytes]:
+    environ = {**os.environ, "PYTHONPATH": PYTHONPATH, "NIGHTINGALE_HOME": str(home)}
+    command = [sys.executable, "-m", "nightingale", *map(str, arguments)]
+    return subprocess.run(command, env=environ, capture_output=True, check=False)
+
+
+@pytest.mark.slow
+def test_the_command_speaks_there(releases: Path, tmp_path: Path) -> None:
+    common = ("--model", releases / "english", "--device", pretend.NAME)
+    for stream in ((), ("--stream",)):
+        file = tmp_path / "out.wav"
+        done = run("say", TEXT, *common, "--max-tokens", "6", "-o", file, *stream, home=tmp_path)
+        assert done.returncode == 0, done.stderr.decode()
+        assert b"plan auto on pretend (pretend was asked for): t3=fp32 (no bfloat16" in done.stderr
+        assert (b"for streaming" in done.stderr) is bool(stream)
+        assert soundfile.info(file).frames > 1000
+
+
+@pytest.mark.slow
+def test_a_server_speaks_there(releases: Path, tmp_path: Path) -> None:
+    flags = ("--device", pretend.NAME)
+    with serving(releases / "english", tmp_path, {}, *flags, PYTHONPATH=PYTHONPATH) as server:
+        body = server.body(TEXT, max_tokens=9, seed=3)
+        reply = httpx.post(f"{server.url}/v1/audio/speech", json=body, timeout=60)
+        assert reply.status_code == 200, reply.text
+        assert reply.headers["x-plan"].startswith(
+            "auto; t3=fp32; flow=fp32; vocoder=fp32; windows=8"
+        )
+        assert reply.headers["x-plan"].endswith("; device=pretend")
+        assert len(reply.content) > 1000
+        assert "plan auto on pretend" in server.log.read_text()
