@@ -252,6 +252,8 @@ class Nightingale:
             while not speech.is_cancelled:
                 with self._lock:
                     (event,) = self._engine.step((number,))
+                if event.error is not None:
+                    raise event.error
                 if event.position is not None:
                     if not places:
                         speech.open_part(words, places)
