@@ -64,8 +64,8 @@ class TorchTokenEngine:
         return events
 
     def _read_together(self, requests: Sequence[_Live]) -> dict[int, Tensor]:
-        """The logits of those that are under way, by number; nothing if one of them has to fail."""
-        if len(requests) < 2:  # alone, it is what `_read` does
+        """The logits of those that are under way, by number; nothing: they are read one by one."""
+        if len(requests) < 2 or not self.t3.is_batchable:
             return {}
         tokens = [(one.sampler.token, one.sampler.n_tokens - 1) for one in requests]
         try:

@@ -130,6 +130,22 @@ def test_compiled_files_agree(bits: Bits, monkeypatch: pytest.MonkeyPatch) -> No
         assert (other - made[0]).abs().max() < 1e-4
 
 
+@pytest.mark.parametrize("bits", BITS)
+def test_avx2_and_avx512_have_the_same_bits(bits: Bits, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream can go on with a worker on another processor: its fingerprint names no kernel."""
+    libraries = [native.load(kind) for kind in ("stack_avx2", "stack_avx512")]
+    if None in libraries:
+        pytest.skip("this processor has no AVX-512")
+    stack, made = packed("english", bits).tfmr, list[tuple[Tensor, Tensor]]()
+    assert isinstance(stack, QuantizedStack)
+    for library in libraries:
+        monkeypatch.setattr(native, "library", lambda library=library: library)
+        prompt, steps = drawn(2, 37, 128), drawn(9, 3, 128, seed=1)
+        made.append((stack(prompt), stack(steps)))
+    for one, other in zip(*made, strict=True):
+        assert torch.equal(one, other)
+
+
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("n_rows", [1, 2])

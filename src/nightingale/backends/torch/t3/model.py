@@ -127,17 +127,21 @@ class T3(nn.Module):
             sample, draw, options.max_tokens, forced, penalizes_start=start
         )
 
+    @property
+    def is_batchable(self) -> bool:
+        """Packed layers are. Others take their products from libraries, whose sums depend on how
+        many rows there are."""
+        return isinstance(self.tfmr, ReadsSlots)
+
     @torch.inference_mode()
     def next_together(
         self, utterances: Sequence[Utterance], tokens: Sequence[tuple[Tensor, int]]
     ) -> list[Tensor]:
-        """`Utterance.next` of each, with its token and index: the same bits as one by one.
+        """`Utterance.next` of each, with its token and index: the same bits, in one pass.
 
-        Packed layers read their weights once for all. The others go one by one: their products
-        come from libraries, whose sums depend on how many rows there are.
+        If `is_batchable`. What cannot be read is refused before anything is computed.
         """
-        if not isinstance(self.tfmr, ReadsSlots):
-            return [one.next(*token) for one, token in zip(utterances, tokens, strict=True)]
+        assert isinstance(self.tfmr, ReadsSlots)
         inputs = [
             one.expand(self.embed_speech(*token))
             for one, token in zip(utterances, tokens, strict=True)
