@@ -20,6 +20,7 @@ FLAGS = ("-O3", "-fopenmp", "-fno-math-errno", "-fPIC", "-shared")
 ANYWHERE = {"stack": ("stack.c",)}  # name of the library -> sources and flags
 X86 = ANYWHERE | {
     "stack_avx2": ("stack.c", "-march=x86-64-v3"),
+    "stack_avx512": ("stack.c", "-march=x86-64-v4"),
     "stack_vnni": ("stack.c", "-march=x86-64-v4", "-mavx512vnni"),
     "stack_amx": ("stack.c", "-march=sapphirerapids"),
     "amx": ("amx.c", "convolve.c", "-march=sapphirerapids"),

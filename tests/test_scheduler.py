@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from nightingale.backends.base import TokenEvent
 from nightingale.core import AudioChunk, Plan
 from nightingale.errors import BusyError, SpeechError
 from nightingale.pipeline import Nightingale
-from nightingale.scheduler import FIRST_AUDIO_DEADLINE_S, Request, Scheduler
+from nightingale.scheduler import FIRST_AUDIO_DEADLINE_S, MAX_BATCH, Request, Scheduler
 from nightingale.speech import SpeechStream
 from tests.tiny_release import make_release
 
@@ -26,6 +29,13 @@ class Told:
     def __init__(self, name: str, n_steps: int, turns: list[str], gate: threading.Event) -> None:
         self._name, self._left, self._turns, self._gate = name, n_steps, turns, gate
         self.is_cancelled = False
+
+    @property
+    def token_number(self) -> int | None:
+        return None
+
+    def give(self, event: TokenEvent, spent_ms: float) -> None:  # noqa: ARG002
+        raise AssertionError("it needs no token")
 
     def step(self) -> AudioChunk | None:
         self._gate.wait(10)
@@ -224,23 +234,171 @@ def test_what_was_heard_before_is_not_given_again(n_skip: int) -> None:
     assert all(len(chunk.samples) for chunk in listener.chunks)
 
 
+class Talker:
+    """A speech that needs so many tokens, and makes sound of every third; `tokens` notes them."""
+
+    def __init__(self, number: int, n_tokens: int) -> None:
+        self._number, self._left = number, n_tokens
+        self.tokens: list[TokenEvent] = []
+        self.is_cancelled = False
+
+    @property
+    def token_number(self) -> int | None:
+        return self._number if self._left and not self.is_cancelled else None
+
+    def give(self, event: TokenEvent, spent_ms: float) -> None:
+        assert spent_ms >= 0
+        self.tokens.append(event)
+
+    def step(self) -> AudioChunk | None:
+        if self._left == 0 or self.is_cancelled:
+            raise StopIteration
+        if self.tokens and self.tokens[-1].error:
+            raise self.tokens[-1].error
+        self._left -= 1
+        return CHUNK if self._left % 3 == 0 else None
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class Engine:
+    """Notes its batches; the first one waits until all requests are there."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.gate = threading.Event()
+        self.failure: Exception | None = None
+
+    def step(self, numbers: Sequence[int]) -> list[TokenEvent]:
+        self.gate.wait(10)
+        self.batches.append(list(numbers))
+        if self.failure is not None:
+            raise self.failure
+        return [TokenEvent(number, 1, None, is_last=False) for number in numbers]
+
+
+def talk(
+    engine: Engine, n_talkers: int, now: Callable[[], float] = time.monotonic
+) -> tuple[Scheduler, list[Talker], list[Listener]]:
+    """So many, admitted while another one holds the model."""
+    scheduler, held = Scheduler(32, engine.step, now), threading.Event()
+    admit(scheduler, Told("holds the model", 0, [], held))
+    talkers = [Talker(number, 6) for number in range(n_talkers)]
+    listeners = [Listener() for _ in talkers]
+    for talker, listener in zip(talkers, listeners, strict=True):
+        scheduler.admit(talker, listener.chunks.append, listener.end)
+    engine.gate.set()
+    held.set()
+    return scheduler, talkers, listeners
+
+
+def test_tokens_of_all_who_need_one_are_computed_together() -> None:
+    engine = Engine()
+    scheduler, talkers, listeners = talk(engine, 5)
+    scheduler.close()
+    assert sorted(engine.batches[0]) == [0, 1, 2, 3, 4]
+    assert len(engine.batches) == 6
+    assert all(len(listener.chunks) == 2 and listener.error is None for listener in listeners)
+    for number, talker in enumerate(talkers):
+        assert [event.number for event in talker.tokens] == [number] * 6
+
+
+def test_a_batch_is_bounded() -> None:
+    engine = Engine()
+    scheduler, _, listeners = talk(engine, MAX_BATCH + 3)
+    scheduler.close()
+    assert max(map(len, engine.batches)) == MAX_BATCH
+    assert all(len(listener.chunks) == 2 for listener in listeners)
+
+
+def test_who_is_due_much_later_does_not_delay_the_first() -> None:
+    now, engine, listener = [100.0], Engine(), Listener()
+    engine.gate.set()
+    scheduler, held = Scheduler(8, engine.step, lambda: now[0]), threading.Event()
+    admit(scheduler, Told("holds the model", 0, [], held))
+    late = Talker(1, 3)
+    request = scheduler.admit(late, listener.chunks.append, listener.end)
+    request.first_at, request.n_samples = 100.0, 3 * 24_000  # three seconds are there
+    scheduler.admit(Talker(2, 3), listener.chunks.append, listener.end)
+    scheduler.admit(Talker(3, 3), listener.chunks.append, listener.end)
+    held.set()
+    scheduler.close()
+    assert engine.batches[:3] == [[2, 3]] * 3
+    assert late.tokens == [], "alone, it computes its own tokens"
+
+
+def test_all_who_are_late_are_computed_together() -> None:
+    """However much later than the others: else the latest would be computed alone."""
+    now, engine, listener = [100.0], Engine(), Listener()
+    engine.gate.set()
+    scheduler, held = Scheduler(8, engine.step, lambda: now[0]), threading.Event()
+    admit(scheduler, Told("holds the model", 0, [], held))
+    for number in range(3):
+        scheduler.admit(Talker(number, 3), listener.chunks.append, listener.end)
+        now[0] += 10
+    held.set()
+    scheduler.close()
+    assert engine.batches == [[0, 1, 2]] * 3
+
+
+def test_who_is_suspected_is_computed_alone() -> None:
+    engine, listener = Engine(), Listener()
+    engine.gate.set()
+    scheduler, held = Scheduler(8, engine.step), threading.Event()
+    admit(scheduler, Told("holds the model", 0, [], held))
+    around: list[bool] = []
+    for number in range(3):
+        is_alone = number == 1
+        more = around.append if is_alone else lambda _is_begun: None
+        talker = Talker(number, 3)
+        scheduler.admit(
+            talker, listener.chunks.append, listener.end, around=more, is_alone=is_alone
+        )
+    held.set()
+    scheduler.close()
+    assert len(listener.chunks) == 3
+    assert all(1 not in batch for batch in engine.batches)
+    assert around == [True, False] * 4
+
+
+def test_a_batch_that_fails_fails_all_of_it_and_nobody_else() -> None:
+    engine = Engine()
+    engine.failure = RuntimeError("out of memory")
+    scheduler, _, listeners = talk(engine, 3)
+    _, other = admit(scheduler, Told("other", 3, [], engine.gate))
+    scheduler.close()
+    assert all(listener.error is engine.failure for listener in listeners)
+    assert other.error is None and len(other.chunks) == 1
+
+
 @pytest.mark.slow
-def test_real_requests_beside_each_other_sound_as_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("t3", ["fp32", "int8"])
+def test_real_requests_beside_each_other_sound_as_alone(
+    tmp_path: Path, t3: Literal["fp32", "int8"]
+) -> None:
     make_release(tmp_path / "release", "multilingual-hi")
-    live = Plan("live", prompt_cache=True, window_sizes=(4, 6, 10), vocoder_lookahead=6)
+    live = Plan("live", t3=t3, prompt_cache=True, window_sizes=(4, 6, 10), vocoder_lookahead=6)
     model = Nightingale.load(tmp_path / "release", home=tmp_path, device="cpu", plan=live)
 
     def joined(chunks: list[AudioChunk]) -> NDArray[np.float32]:
         return np.concatenate([chunk.samples for chunk in chunks])
 
     def spoken(seed: int) -> SpeechStream:
-        return model.stream("It is me.", seed=seed, max_tokens=30)
+        return model.stream("It is me.", seed=seed, max_tokens=50)
 
-    alone = [joined(list(spoken(seed))) for seed in range(6)]
-    scheduler, listeners = Scheduler(6), [Listener() for _ in range(6)]
+    alone = [joined(list(spoken(seed))) for seed in range(4)]
+    sizes, listeners = list[int](), [Listener() for _ in range(4)]
+
+    def step_tokens(numbers: Sequence[int]) -> list[TokenEvent]:
+        sizes.append(len(numbers))
+        return model.step_tokens(numbers)
+
+    scheduler = Scheduler(4, step_tokens, clock=lambda: 0.0)  # who is due does not depend on speed
     for seed, listener in enumerate(listeners):
         scheduler.admit(spoken(seed), listener.chunks.append, listener.end)
     scheduler.close()
     for listener, one in zip(listeners, alone, strict=True):
         assert listener.error is None
         assert np.array_equal(joined(listener.chunks), one)
+    assert max(sizes) > 2, f"nobody shared a step: {sizes}"

@@ -151,10 +151,16 @@ def test_a_step_is_a_token_or_a_window(releases: Path) -> None:
     tts = load(releases, "multilingual-hi", watermark=False)
     made: list[int] = []
     speech = tts.stream(TEXT, max_tokens=20, progress=made.append)
-    for n_tokens in range(1, GRID[0] + LOOKAHEAD_TOKENS):
+    assert speech.token_number is None, "the first one needs the prompt"
+    for n_tokens in range(1, GRID[0] + LOOKAHEAD_TOKENS + 1):
         assert speech.step() is None
         assert len(made) == n_tokens
+        assert (speech.token_number is None) == (n_tokens == GRID[0] + LOOKAHEAD_TOKENS)
     assert speech.step() is not None
+    assert len(made) == GRID[0] + LOOKAHEAD_TOKENS
+    assert speech.token_number is not None
+    speech.cancel()
+    assert speech.token_number is None
 
 
 @pytest.mark.slow

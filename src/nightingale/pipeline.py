@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -20,7 +20,7 @@ from nightingale.async_stream import AsyncSpeechStream
 from nightingale.audio.clip import Audio
 from nightingale.audio.pauses import PartJoiner, fade_out
 from nightingale.audio.streaming_watermark import WatermarkStream
-from nightingale.backends.base import TokenRequest, TokenWindow, WaveState, WindowJob
+from nightingale.backends.base import TokenEvent, TokenRequest, TokenWindow, WaveState, WindowJob
 from nightingale.cloning import ClonedVoice, VoiceCloner
 from nightingale.core import (
     END_OF_SPEECH,
@@ -224,6 +224,11 @@ class Nightingale:
         for window in token_windows(tokens, sizes):
             speech.clock.lap("tokens_ms")
             samples = None
+            if window is not None:  # a step of its own: others may need the model sooner
+                speech.is_window_due = True
+                yield None
+                speech.is_window_due = False
+                speech.clock.restart()
             if window is not None and not speech.is_cancelled:
                 samples, state = self._decode(window, state, voice, options.seed, speech)
                 with self._lock:
@@ -251,8 +256,9 @@ class Nightingale:
         words = spans(text, text_tokens, tokenizer.space)
         try:
             while not speech.is_cancelled:
-                with self._lock:
-                    (event,) = self._engine.step((number,))
+                event = speech.take_event() or self.step_tokens((number,))[0]
+                if event.error is not None:
+                    raise event.error
                 if event.position is not None:
                     if not places:
                         speech.open_part(words, places)
@@ -260,11 +266,18 @@ class Nightingale:
                 if not event.is_said:
                     speech.left = rest(words, places[-1])
                     speech.is_complete &= bool(speech.left)  # what is unknown cannot be said again
+                speech.token_number = None if event.is_last else number
                 yield event.token
                 if event.is_last:
                     break
         finally:
+            speech.token_number = speech.event = None
             self._engine.cancel(number)
+
+    def step_tokens(self, numbers: Collection[int]) -> list[TokenEvent]:
+        """One more token of each of these requests: see `SpeechStream.token_number`."""
+        with self._lock:
+            return self._engine.step(numbers)
 
     def _codes(
         self, tokens: Iterator[int], progress: Progress, speech: SpeechState

@@ -1,24 +1,34 @@
 """Many requests, one model: whose step is next.
 
 One thread owns the model and computes one step at a time, for the listener who would otherwise
-starve first. What a request sounds like does not depend on who else is there: only when it sounds.
-Knows nothing of sockets, and of speech only that it comes in steps.
+starve first. If that step needs a token, the tokens of the others who need one are computed with
+it, in one batch. What a request sounds like does not depend on who else is there: only when it
+sounds. Knows nothing of sockets, and of speech only that it comes in steps.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Protocol
 
+from nightingale.backends.base import TokenEvent
 from nightingale.core import SAMPLES_PER_SECOND, AudioChunk
 from nightingale.errors import BusyError
 
 
 class Steps(Protocol):
     """An utterance under way, as `SpeechStream` is."""
+
+    @property
+    def token_number(self) -> int | None:
+        """The token that the next step needs; None: it needs something else."""
+
+    def give(self, event: TokenEvent, spent_ms: float) -> None:
+        """That token: the next step will not compute it."""
 
     def step(self) -> AudioChunk | None:
         """Raises StopIteration at the end."""
@@ -27,10 +37,13 @@ class Steps(Protocol):
 
 
 FIRST_AUDIO_DEADLINE_S = 0.5  # after arrival; who listens already is due when all is heard
+MAX_BATCH = 16  # requests whose tokens are computed together
+BATCH_HORIZON_S = 1.0  # who is due later than this, from now or behind the first, does not join it
 
 OnAudio = Callable[[AudioChunk], None]  # called in the scheduler's thread: hand it on, do not wait
 OnEnd = Callable[[Exception | None], None]  # once, when nothing comes any more
 AroundStep = Callable[[bool], None]  # before a step with True, behind it with False; same thread
+StepTokens = Callable[[Sequence[int]], list[TokenEvent]]  # one more of each, in the same order
 IsReady = Callable[[], bool]  # False while a step would have nothing to do: no text has come yet
 
 
@@ -46,6 +59,7 @@ class Request:
     n_allowed: int | None = None  # samples from the beginning that it has room for; None: all
     is_ready: IsReady = lambda: True
     around: AroundStep = lambda _is_begun: None
+    is_alone: bool = False  # its tokens are not computed with others': it may have killed a worker
     first_at: float | None = None  # when its listener began to listen
     n_samples: int = 0  # that were made, skipped ones too
     is_cancelled: bool = False
@@ -67,8 +81,14 @@ class Request:
 class Scheduler:
     """Computes for all who were admitted, until it is closed."""
 
-    def __init__(self, max_requests: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._max, self._clock = max_requests, clock
+    def __init__(
+        self,
+        max_requests: int,
+        step_tokens: StepTokens | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Without `step_tokens`, every step computes its own token."""
+        self._max, self._step_tokens, self._clock = max_requests, step_tokens, clock
         self._requests: list[Request] = []
         self._changed = threading.Condition()
         self._is_closed = False
@@ -102,13 +122,14 @@ class Scheduler:
         n_before: int = 0,
         is_ready: IsReady = lambda: True,
         around: AroundStep = lambda _is_begun: None,
+        is_alone: bool = False,
     ) -> Request:
         """Begin to compute, beside the others; or refuse at once.
 
         `n_before`: samples before the first that `speech` makes, if it goes on from a checkpoint.
         """
         request = Request(speech, on_audio, end, self._clock(), n_skip, n_allowed, is_ready, around)
-        request.n_samples = n_before
+        request.n_samples, request.is_alone = n_before, is_alone
         with self._changed:
             if self._is_closed:
                 raise BusyError("this scheduler is closing: ask another one")
@@ -144,21 +165,54 @@ class Scheduler:
         self._thread.join()
 
     def _work(self) -> None:
-        while (request := self._next()) is not None:
+        while batch := self._next():
             self._stepping_since = self._clock()
-            try:
-                request.around(True)
-                chunk = request.speech.step()
-            except StopIteration:
-                self._finish(request, None)
-            except Exception as error:  # one request's, and only its own
-                self._finish(request, error)
-            else:
-                self._give(request, chunk)
-            request.around(False)
+            batch = [request for request in batch if self._begin(request)]
+            if len(batch) > 1:
+                batch = self._share_tokens(batch)
+            for request in batch:
+                self._step(request)
             self._stepped_s, self._stepping_since = self.busy_s, None
 
-    def _next(self) -> Request | None:
+    def _begin(self, request: Request) -> bool:
+        try:
+            request.around(True)
+        except Exception as error:
+            self._finish(request, error)
+            request.around(False)
+            return False
+        return True
+
+    def _share_tokens(self, batch: list[Request]) -> list[Request]:
+        """Compute the next token of each; returns those who have one."""
+        assert self._step_tokens is not None
+        needed = [(it, n) for it in batch if (n := it.speech.token_number) is not None]
+        begun_at = self._clock()
+        try:
+            events = self._step_tokens([number for _, number in needed])
+        except Exception as error:  # whose it is, or how far it came, is not known
+            for request in batch:
+                self._finish(request, error)
+                request.around(False)
+            return []
+        spent_ms = 1e3 * (self._clock() - begun_at) / len(batch)
+        for (request, _), event in zip(needed, events, strict=True):
+            request.speech.give(event, spent_ms)
+        return batch
+
+    def _step(self, request: Request) -> None:
+        try:
+            chunk = request.speech.step()
+        except StopIteration:
+            self._finish(request, None)
+        except Exception as error:  # one request's, and only its own
+            self._finish(request, error)
+        else:
+            self._give(request, chunk)
+        request.around(False)
+
+    def _next(self) -> list[Request]:
+        """Who is due first, and those who can share its step; nobody: it is closed."""
         with self._changed:
             while True:
                 able = [request for request in self._requests if request.can_go_on]
@@ -166,7 +220,17 @@ class Scheduler:
                     break
                 self._changed.wait()
             # Who was cancelled has one short step left, and then its memory is free.
-            return min(able, key=lambda it: (not it.is_cancelled, it.deadline), default=None)
+            able.sort(key=lambda it: (not it.is_cancelled, it.deadline))
+            first = able[:1]
+            if not first or not self._can_share(first[0]):
+                return first
+            latest = max(first[0].deadline, self._clock()) + BATCH_HORIZON_S
+            mates = (it for it in able if self._can_share(it) and it.deadline <= latest)
+            return list(islice(mates, MAX_BATCH))
+
+    def _can_share(self, request: Request) -> bool:
+        is_shared = self._step_tokens is not None and not request.is_alone
+        return is_shared and not request.is_cancelled and request.speech.token_number is not None
 
     def _give(self, request: Request, chunk: AudioChunk | None) -> None:
         if chunk is None or request.is_cancelled:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nightingale.audio.pauses import JoinState
+from nightingale.backends.base import TokenEvent
 from nightingale.core import SAMPLES_PER_SECOND, TOKENS_PER_SECOND, AudioChunk, Timings, Word
 from nightingale.text.words import Span
 
@@ -97,6 +98,13 @@ class SpeechState:
     n_characters: int = 0
     checkpoint: Checkpoint | None = None
     clock: Clock = field(default_factory=Clock)
+    token_number: int | None = None  # of the token engine's request that is under way
+    event: TokenEvent | None = None  # its next token, computed beside others'
+    is_window_due: bool = False  # what is computed next is no token but a window
+
+    def take_event(self) -> TokenEvent | None:
+        event, self.event = self.event, None
+        return event
 
     def open_part(self, spans: list[Span], places: Sequence[int]) -> None:
         """A new part of the text begins where the sound has come to, or a little later."""
@@ -132,6 +140,20 @@ class SpeechStream:
         chunk = next(self._steps)
         self._state.n_samples += len(chunk.samples) if chunk else 0
         return chunk
+
+    @property
+    def token_number(self) -> int | None:
+        """What the next step needs is one more token of this request of the token engine.
+
+        None: it needs something else, such as a window or the first token of a text.
+        """
+        state = self._state
+        return None if state.is_window_due or state.is_cancelled else state.token_number
+
+    def give(self, event: TokenEvent, spent_ms: float) -> None:
+        """The token for the next step, which was computed beside others'."""
+        self._state.event = event
+        self._state.clock.add("tokens_ms", spent_ms)
 
     def cancel(self) -> None:
         """Stop after the step that is being computed; no chunk comes any more."""

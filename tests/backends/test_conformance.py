@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -123,6 +124,14 @@ def test_batch_mates_change_no_token(whole: Components) -> None:
             said[event.number].append(event.token)
             live -= {event.number} if event.is_last else set()
     assert [said[number] for number in numbers] == alone
+
+
+@pytest.mark.parametrize("t3", ["int8", "int4"])
+def test_batch_mates_change_no_token_of_packed_weights(
+    backend: str, tmp_path: Path, t3: Literal["int8", "int4"]
+) -> None:
+    """Which share each pass through the layers, where a backend has them."""
+    test_batch_mates_change_no_token(load(backend, tmp_path, Plan("packed", t3=t3)))
 
 
 def test_a_cancelled_request_leaves_the_others_alone(whole: Components) -> None:

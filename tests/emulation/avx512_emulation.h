@@ -14,11 +14,14 @@ typedef int64_t __m512i __attribute__((vector_size(64), may_alias));
 typedef int16_t __m512bh __attribute__((vector_size(64), may_alias));
 typedef int64_t __m256i __attribute__((vector_size(32), may_alias));
 typedef uint16_t __mmask16;
+typedef uint64_t __mmask64;
 
 typedef union {
   __m512i all;
   __m512 f32;
   __m256i half[2];
+  int8_t i8[64];
+  uint8_t u8[64];
   int16_t i16[32];
   uint16_t u16[32];
   int32_t i32[16];
@@ -153,8 +156,13 @@ static inline float _mm512_reduce_max_ps(__m512 a) {
     for (int i = 0; i < count; i++) made.field[i] = __VA_ARGS__;        \
     return made.all;                                                    \
   }
+static inline int16_t saturated_i16(int32_t x) { return x < -0x8000 ? -0x8000 : x > 0x7fff ? 0x7fff : x; }
 static inline uint16_t saturated_u16(int32_t x) { return x < 0 ? 0 : x > 0xffff ? 0xffff : x; }
 WHOLE(_mm512_and_si512, i64, 8, a.i64[i] & b.i64[i])
+WHOLE(_mm512_sub_epi8, u8, 64, a.u8[i] - b.u8[i])
+WHOLE(_mm512_add_epi32, u32, 16, a.u32[i] + b.u32[i])
+WHOLE(_mm512_maddubs_epi16, i16, 32, saturated_i16(a.u8[2 * i] * b.i8[2 * i] + a.u8[2 * i + 1] * b.i8[2 * i + 1]))
+WHOLE(_mm512_madd_epi16, i32, 16, a.i16[2 * i] * b.i16[2 * i] + a.i16[2 * i + 1] * b.i16[2 * i + 1])
 WHOLE(_mm512_add_epi16, u16, 32, a.u16[i] + b.u16[i])
 WHOLE(_mm512_sub_epi16, u16, 32, a.u16[i] - b.u16[i])
 WHOLE(_mm512_mullo_epi16, u16, 32, (uint32_t)a.u16[i] * b.u16[i])
@@ -167,6 +175,25 @@ WHOLE(_mm512_unpacklo_epi32, i32, 16, (i & 1 ? b : a).i32[i / 4 * 4 + i % 4 / 2]
 WHOLE(_mm512_unpackhi_epi32, i32, 16, (i & 1 ? b : a).i32[i / 4 * 4 + i % 4 / 2 + 2])
 WHOLE(_mm512_unpacklo_epi64, i64, 8, (i & 1 ? b : a).i64[i / 2 * 2])
 WHOLE(_mm512_unpackhi_epi64, i64, 8, (i & 1 ? b : a).i64[i / 2 * 2 + 1])
+
+static inline __m512i _mm512_abs_epi8(__m512i x) {
+  Bits512 made = {x};
+  for (int i = 0; i < 64; i++) made.u8[i] = made.i8[i] < 0 ? -made.u8[i] : made.u8[i];
+  return made.all;
+}
+
+static inline __mmask64 _mm512_movepi8_mask(__m512i x) {
+  Bits512 from = {x};
+  __mmask64 made = 0;
+  for (int i = 0; i < 64; i++) made |= (__mmask64)(from.i8[i] < 0) << i;
+  return made;
+}
+
+static inline __m512i _mm512_mask_sub_epi8(__m512i rest, __mmask64 mask, __m512i a, __m512i b) {
+  Bits512 made = {_mm512_sub_epi8(a, b)}, old = {rest};
+  for (int i = 0; i < 64; i++) made.u8[i] = mask >> i & 1 ? made.u8[i] : old.u8[i];
+  return made.all;
+}
 
 static inline __m512i _mm512_shuffle_i32x4(__m512i left, __m512i right, int which) {
   Bits512 a = {left}, b = {right}, made;

@@ -1,4 +1,4 @@
-"""Compiles the kernels for AMX and VNNI so that any processor runs them, for tests alone.
+"""Compiles the kernels for AMX, VNNI and AVX-512 so that any processor runs them, for tests alone.
 
 The C sources are those of the package, untouched. `immintrin.h` beside this file comes before the
 compiler's own and replaces the instructions. Nothing of it is in the package, so nobody speaks by
@@ -23,12 +23,13 @@ import torch  # noqa: F401 - before the libraries, so that they share its thread
 
 from nightingale.nn import native
 
-Kind = Literal["amx", "stack_vnni", "stack_amx", "instructions"]
+Kind = Literal["amx", "stack_avx512", "stack_vnni", "stack_amx", "instructions"]
 
 HEADERS = Path(__file__).parent
 KEPT = HEADERS.parents[1] / ".cache" / "emulation"  # compiled once for every change of a source
 ARGUMENTS: dict[Kind, tuple[str, ...]] = {
     "amx": ("amx.c", "convolve.c"),
+    "stack_avx512": ("stack.c", "-DEMULATE_BW"),
     "stack_vnni": ("stack.c", "-DEMULATE_VNNI"),
     "stack_amx": ("stack.c", "-DEMULATE_AMX"),
     "instructions": (str(HEADERS / "instructions.c"),),
@@ -40,6 +41,7 @@ NATIVE = ("-march=native",) if platform.machine() in ("x86_64", "AMD64") else ()
 PORTABLE = ("-DEMULATE_AVX512",)  # vectors as well, whatever the processor has
 DECLARE: dict[Kind, Callable[[ctypes.CDLL], ctypes.CDLL]] = {
     "amx": native.declare_amx,
+    "stack_avx512": native.declare_stack,
     "stack_vnni": native.declare_stack,
     "stack_amx": native.declare_stack,
 }

@@ -40,6 +40,7 @@ SOURCES: dict[str, tuple[str, ...]] = {"stack": ("stack.c",)}
 if IS_X86:
     SOURCES |= {
         "stack_avx2": ("stack.c", "-march=x86-64-v3"),
+        "stack_avx512": ("stack.c", "-DEMULATE_BW", *emulation.EMULATION, *emulation.NATIVE),
         "stack_vnni": ("stack.c", "-DEMULATE_VNNI", *emulation.EMULATION, *emulation.NATIVE),
         "stack_amx": ("stack.c", "-DEMULATE_AMX", *emulation.EMULATION, *emulation.NATIVE),
         "amx": ("amx.c", "convolve.c", *emulation.EMULATION, *emulation.NATIVE),
@@ -74,12 +75,21 @@ def stacks(draw: st.DrawFn) -> dict[str, Any]:
         "pieces": draw(st.lists(st.integers(1, 70), min_size=1, max_size=4)),
         "n_threads": draw(st.integers(1, 3)),
         "n_watched": draw(st.integers(0, 2)),
+        "mates": draw(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 20)), max_size=8)),
     }  # fmt: skip
 
 
-def run_stack(config: T3Config, bits: Bits, n_rows: int, pieces: list[int], n_watched: int) -> None:
-    """Some pieces, one behind the other; then the last layer of one position."""
-    stack = QuantizedStack(config, bits, sum(pieces))
+def run_stack(
+    config: T3Config,
+    bits: Bits,
+    n_rows: int,
+    pieces: list[int],
+    n_watched: int,
+    mates: list[tuple[int, int]],
+) -> None:
+    """Some pieces, one behind the other; a step with batch mates of other rows and lengths; then
+    the last layer of one position."""
+    stack = QuantizedStack(config, bits, max(sum(pieces) + 1, 22))
     for module in stack.modules():
         for name, buffer in list(module.named_buffers(recurse=False)):
             if buffer.dtype == torch.uint8:
@@ -88,10 +98,14 @@ def run_stack(config: T3Config, bits: Bits, n_rows: int, pieces: list[int], n_wa
                 setattr(module, name, torch.randn_like(buffer))
     heads = tuple((0, head) for head in range(min(n_watched, config.n_heads)))
     alignment = Alignment(heads, (0, 1)) if heads else None
-    shape = (n_rows, config.n_heads, pieces[0], GROUP)
-    cache = KVCache.empty(config.n_layers, shape, like=torch.empty(0, dtype=torch.bfloat16))
-    for n in pieces:
-        stack(drawn(n_rows, n, config.d_model), cache, alignment)
+    slots = []
+    for rows, lengths in ((n_rows, pieces), *((rows, [length]) for rows, length in mates)):
+        shape = (rows, config.n_heads, lengths[0], GROUP)
+        cache = KVCache.empty(config.n_layers, shape, like=torch.empty(0, dtype=torch.bfloat16))
+        for n in lengths:
+            stack(drawn(rows, n, config.d_model), cache, alignment)
+        slots.append((cache, alignment))
+    stack.read_slots([drawn(cache.n_rows, 1, config.d_model) for cache, _ in slots], slots)
     head = QuantizedLinear.of(drawn(config.n_speech, config.d_model), None, 8)
     head(drawn(n_rows, config.d_model))
 

@@ -20,6 +20,7 @@ FLAGS = ("-O1", *emulation.FLAGS[1:], *emulation.EMULATION, *emulation.NATIVE, *
 PACKED_CHECKS: dict[str, Callable[[], None]] = {
     "prompt": lambda: packed.test_a_prompt_is_the_same_in_any_parts_and_nearly_its_steps("nano", 8),
     "product": lambda: packed.test_a_product_is_the_product(8, 5),
+    "slots": lambda: packed.test_slots_are_read_as_if_each_were_alone("nano", 8),
 }
 
 
@@ -241,6 +242,30 @@ FAULTS = [
         "n_groups - part < LANES ? n_groups - part : LANES",
         "n_groups - part < LANES ? n_groups - part - 1 : LANES",
     ),
+    Fault(
+        "stack_avx512",
+        "product",
+        "the sign of a weight is forgotten",
+        "stack.c",
+        "_mm512_maddubs_epi16(w.sizes, signed_codes)",
+        "_mm512_maddubs_epi16(w.sizes, codes)",
+    ),
+    Fault(
+        "stack_vnni",
+        "slots",
+        "the keys of a neighbour",
+        "stack.c",
+        "while (own >= slot->n_rows) own -= slot++->n_rows;",
+        "while (own >= slot->n_rows) own -= slot->n_rows;",
+    ),
+    Fault(
+        "stack_avx512",
+        "slots",
+        "the activations of another row, among many",
+        "stack.c",
+        "const QuantBlock *block = x.blocks + r * stride + part + i;",
+        "const QuantBlock *block = x.blocks + (r & 3) * stride + part + i;",
+    ),
 ]
 
 
@@ -271,7 +296,7 @@ def test_a_fault_in_a_kernel_is_caught(
         (CHECKS | PACKED_CHECKS)[fault.check]()
 
 
-@pytest.mark.parametrize("kind", ["amx", "stack_amx", "stack_vnni"])
+@pytest.mark.parametrize("kind", ["amx", "stack_amx", "stack_vnni", "stack_avx512"])
 def test_without_a_fault_nothing_is_caught(
     kind: emulation.Kind, sources: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,8 @@ def test_there_is_compiled_code() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "needed"), [("stack_avx2", "avx2"), ("stack_vnni", "avx512_vnni")]
+    ("kind", "needed"),
+    [("stack_avx2", "avx2"), ("stack_avx512", "avx512bw"), ("stack_vnni", "avx512_vnni")],
 )
 def test_what_the_processor_has_is_used(kind: str, needed: str) -> None:
     assert (native.load(kind) is not None) == (needed in flags())

@@ -201,6 +201,47 @@ def test_a_request_that_kills_workers_fails_and_the_others_go_on(
     run(check)
 
 
+# The same, but by its tokens: in the middle of an utterance, beside those of others.
+POISON_TOKENS = """
+import os, signal
+from nightingale.backends.torch import engine as module
+
+def step(self, numbers):
+    for number in numbers:
+        live = self._live[number]
+        is_third = len(live.utterance._text) < 20  # part of the text: all are under way by then
+        if is_third and live.sampler.n_tokens == 3 and live.sampler._max == {max_tokens}:
+            with open({notes!r}, "a") as file:
+                print(len(numbers), file=file)
+            os.kill(os.getpid(), signal.SIGSEGV)
+    return usual(self, numbers)
+
+usual, module.TorchTokenEngine.step = module.TorchTokenEngine.step, step
+"""
+
+
+def test_a_request_that_kills_the_worker_of_a_batch_fails_and_its_mates_go_on(
+    run: Callable[..., None], solo: Solo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of the batch are suspected and computed alone then: the second death names it."""
+    notes, max_tokens = tmp_path / "notes", 77
+    poison = POISON_TOKENS.format(max_tokens=max_tokens, notes=str(notes))
+    (tmp_path / "sitecustomize.py").write_text(poison)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+
+    async def check(it: Running) -> None:
+        mates = [asyncio.create_task(it.speak(it.ask(TEXT, seed=n))) for n in range(3)]
+        with pytest.raises(PoisonRequestError, match=r"failed [23] times"):
+            await it.speak(it.ask(TEXT, max_tokens=max_tokens))
+        for n, mate in enumerate(await asyncio.gather(*mates)):
+            assert np.array_equal(mate, solo(TEXT, seed=n))
+        n_together = [int(line) for line in notes.read_text().split()]
+        assert n_together[0] > 1
+        assert set(n_together[1:]) == {1}
+
+    run(check, max_factor=0.0)  # all at once, however slow this machine is
+
+
 def test_a_worker_killed_from_outside_is_not_the_requests_fault(
     run: Callable[..., None], solo: Solo
 ) -> None:

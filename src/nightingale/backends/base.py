@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from nightingale.core import CPU, Family, FlowPrompt, Options, Plan, T3Prompt
+from nightingale.core import CPU, END_OF_SPEECH, Family, FlowPrompt, Options, Plan, T3Prompt
 from nightingale.families import Decoder
 
 if TYPE_CHECKING:
@@ -43,6 +43,11 @@ class TokenEvent:
     position: int | None  # the text token that is being said, from models that can tell
     is_last: bool  # END_OF_SPEECH, or as many as were allowed
     is_said: bool = True  # False: speech ended before the text did, as far as the model can tell
+    error: Exception | None = None  # why there is no token: this request is over, others are not
+
+    @classmethod
+    def failed(cls, number: int, error: Exception) -> TokenEvent:
+        return cls(number, END_OF_SPEECH, None, is_last=True, is_said=False, error=error)
 
 
 class TokenEngine(Protocol):
@@ -55,7 +60,10 @@ class TokenEngine(Protocol):
         """
 
     def step(self, numbers: Collection[int]) -> list[TokenEvent]:
-        """One token further, for each of these requests; forced tokens come first, like others."""
+        """One token further, for each of these requests; forced tokens come first, like others.
+
+        What they need in common may be computed once for all; what each says is as if alone.
+        """
 
     def cancel(self, number: int) -> None:
         """Let go of a request, from any thread; one that has ended already is no mistake."""

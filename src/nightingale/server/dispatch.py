@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -230,13 +230,13 @@ class Dispatcher:
             log.error("request not sent to the worker", extra={"reason": str(error)})
             utterance.fail(error)
 
-    def on_lost(self, blame: Blame | None) -> bool:
+    def on_lost(self, blames: Sequence[Blame]) -> bool:
         """True if somebody waits for the next worker."""
         self.failed_at = time.monotonic()
-        blamed = self._open.get(blame.step.request) if blame else None
+        blamed = {blame.step.request: blame for blame in blames}
         is_needed = [
-            self._turns[number].on_worker_lost(blame if utterance is blamed else None)
-            for number, utterance in list(self._open.items())
+            self._turns[number].on_worker_lost(blamed.get(number))
+            for number, _ in list(self._open.items())
         ]
         return any(is_needed)
 

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -41,7 +42,7 @@ class Receiver(Protocol):
 
     def on_message(self, message: Message, payload: bytes) -> None: ...
 
-    def on_lost(self, blame: Blame | None) -> bool:
+    def on_lost(self, blames: Sequence[Blame]) -> bool:
         """The worker is gone, perhaps by a step; True if another one is needed now."""
 
     def on_unavailable(self, error: NightingaleError) -> None:
@@ -163,11 +164,11 @@ class WorkerLink:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, beat: Heartbeat
     ) -> None:
         """Until the connection ends, whatever ends it."""
-        blame = None
+        blames: list[Blame] = []
         try:
-            blame = await self._read_all(reader, beat)
+            blames = await self._read_all(reader, beat)
         except asyncio.CancelledError:
-            blame = None if self._is_closed else self._blame()  # unresponsive
+            blames = [] if self._is_closed else self._blames()  # unresponsive
         except Exception as error:
             log.warning("connection to the worker lost", extra={"reason": type(error).__name__})
         finally:
@@ -176,11 +177,11 @@ class WorkerLink:
                 self._beating.cancel()
             with suppress(Exception):
                 writer.close()
-            if self._receiver.on_lost(blame) and not self._is_closed:
+            if self._receiver.on_lost(blames) and not self._is_closed:
                 self.reopen()
 
-    async def _read_all(self, reader: asyncio.StreamReader, beat: Heartbeat) -> Blame | None:
-        """Until the worker is gone; which step is to blame for that, if any."""
+    async def _read_all(self, reader: asyncio.StreamReader, beat: Heartbeat) -> list[Blame]:
+        """Until the worker is gone; which steps are to blame for that, if any."""
         try:
             while (frame := await worker_protocol.receive(reader)) is not None:
                 beat.note_message()
@@ -191,7 +192,7 @@ class WorkerLink:
         except WorkerError as error:
             log.warning("connection to the worker lost", extra={"reason": str(error)})
         await self._until_dead()
-        return self._blame()
+        return self._blames()
 
     def _kill(self) -> None:
         """The worker of this connection; the supervisor may have the next one already."""
@@ -202,15 +203,15 @@ class WorkerLink:
         if self._worker is not None:
             await self._worker.ended(_DEATH_S)
 
-    def _blame(self) -> Blame | None:
-        """By the step record. A process that somebody else killed may have been innocent, so a
-        request is suspected longer then."""
-        step = step_record.read(self._address)
-        if step is None or step.connection != self.hello.get("connection"):
-            return None
+    def _blames(self) -> list[Blame]:
+        """By the step record: of a batch, all are suspected. A process that somebody else killed
+        may have been innocent, so a request is suspected longer then."""
+        number = self.hello.get("connection")
+        steps = [it for it in step_record.read(self._address) if it.connection == number]
         max_deaths = 3 if self._worker is not None and self._worker.was_killed_from_outside else 2
-        log.warning("worker died in a step", extra=step._asdict())
-        return Blame(step, max_deaths)
+        for step in steps:
+            log.warning("worker died in a step", extra=step._asdict())
+        return [Blame(step, max_deaths) for step in steps]
 
     def _on_pong(self, message: Message) -> None:
         self.worker_bytes = message["n_bytes"]

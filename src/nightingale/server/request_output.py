@@ -62,6 +62,7 @@ class RequestOutput:
         self._work_ms = float(begun.get("work_ms", 0.0))  # that were spent elsewhere
         self._n_unspoken = 0  # characters that were reported
         self._place = int(begun["checkpoint"]["n_parts"]) if begun else 0, 0  # part, step
+        self._step: Step | None = None  # that is being computed
         self._checkpoint = speech.checkpoint
         self._n_opened = 0  # parts of speech, before the step that was computed last
 
@@ -69,14 +70,16 @@ class RequestOutput:
         """Before and behind each step."""
         worker = self._sender.worker
         if not is_begun:
-            worker.record.clear()
-            worker.stepping = None
+            if self._step is not None:
+                worker.record.end(self._step)
+            worker.stepping = self._step = None
             return
         if self._speech.checkpoint is not self._checkpoint:
             self._send_checkpoint()
         self._n_opened = len(self._speech.parts)
         worker.stepping = self._number
-        worker.record.write(Step(self._sender.number, self._number, *self._place))
+        self._step = Step(self._sender.number, self._number, *self._place)
+        worker.record.begin(self._step)
         self._place = self._place[0], self._place[1] + 1
 
     def is_ready(self) -> bool:

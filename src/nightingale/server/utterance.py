@@ -50,7 +50,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """The step that a worker was computing when it died, or had to be killed."""
+    """A step that a worker was computing when it died, or had to be killed."""
 
     step: Step
     max_deaths: int  # in this step; then the request is not tried again
@@ -271,6 +271,7 @@ class Utterance:
             "n_skip": self.n_received,
             "n_allowed": self._n_allowed,
             "resume": self._checkpoint if self.n_received else None,
+            "is_suspect": bool(self._deaths),  # computed alone, so that the next death names one
         }
 
     def note_worker(self, fingerprint: Fingerprint) -> None:

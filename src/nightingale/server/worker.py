@@ -51,7 +51,7 @@ class Worker:
         self, model: Nightingale, max_requests: int, record: StepRecord, fingerprint: Fingerprint
     ) -> None:
         self.model, self.record, self._fingerprint = model, record, fingerprint
-        self.scheduler = Scheduler(max_requests)
+        self.scheduler = Scheduler(max_requests, model.step_tokens)
         self.stepping: int | None = None  # the request whose step is being computed
         self._numbers = count(1)  # of connections
         self._voices: OrderedDict[str, Voice] = OrderedDict()
@@ -166,6 +166,7 @@ class Connection:
             n_before=behind.joined.n_samples if behind else 0,
             is_ready=output.is_ready,
             around=output.around,
+            is_alone=bool(message.get("is_suspect")),
         )
         self._open[number] = (request, output)
 

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import count
 
 import torch
+from torch import Tensor
 
 from nightingale.backends.base import TokenEvent, TokenRequest
+from nightingale.backends.torch.t3.decode import SequenceSampler
 from nightingale.backends.torch.t3.guard import Guard
-from nightingale.backends.torch.t3.model import T3
+from nightingale.backends.torch.t3.model import T3, Utterance
 from nightingale.backends.torch.t3.prefix import Prefixes
 from nightingale.core import END_OF_SPEECH, T3Prompt
+from nightingale.errors import NightingaleError
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Live:
-    tokens: Iterator[int]
+    number: int
+    utterance: Utterance
+    sampler: SequenceSampler
     guard: Guard | None
-    n_left: int
 
 
 class TorchTokenEngine:
-    """Text tokens -> speech tokens, one request after the other."""
+    """Text tokens -> speech tokens; requests share a pass through the layers, but for the first."""
 
     def __init__(self, t3: T3) -> None:
         self.t3 = t3
@@ -40,25 +44,50 @@ class TorchTokenEngine:
         self.t3.check(request.text, options)
         guard = Guard(heads, len(request.text)) if options.guard and heads else None
         prefix = self._prefixes.get(request.prompt, options.exaggeration)
-        tokens = self.t3.decode(request.text, prefix, options, guard=guard, forced=request.forced)
+        begun = self.t3.begin(request.text, prefix, options, guard=guard, forced=request.forced)
         number = next(self._numbers)
-        self._live[number] = _Live(tokens, guard, options.max_tokens)
+        self._live[number] = _Live(number, *begun, guard)
         return number
 
     @torch.inference_mode()
     def step(self, numbers: Collection[int]) -> list[TokenEvent]:
-        return [self._step(number, self._live[number]) for number in numbers]
+        requests = [self._live[number] for number in numbers]
+        together = self._read_together([one for one in requests if one.sampler.n_tokens])
+        events = []
+        for one in requests:
+            try:
+                logits = together.get(one.number)
+                events.append(self._draw(one, self._read(one) if logits is None else logits))
+            except Exception as error:  # one request's, and only its own
+                self.cancel(one.number)
+                events.append(TokenEvent.failed(one.number, error))
+        return events
 
-    def _step(self, number: int, live: _Live) -> TokenEvent:
-        token, guard = next(live.tokens), live.guard
-        live.n_left -= 1
-        is_end = token == END_OF_SPEECH
-        is_last = is_end or live.n_left == 0
+    def _read_together(self, requests: Sequence[_Live]) -> dict[int, Tensor]:
+        """The logits of those that are under way, by number; nothing: they are read one by one."""
+        if len(requests) < 2 or not self.t3.is_batchable:
+            return {}
+        tokens = [(one.sampler.token, one.sampler.n_tokens - 1) for one in requests]
+        try:
+            logits = self.t3.next_together([one.utterance for one in requests], tokens)
+        except NightingaleError:  # refused before anything was computed: by themselves, then
+            return {}
+        return {one.number: own for one, own in zip(requests, logits, strict=True)}
+
+    @staticmethod
+    def _read(live: _Live) -> Tensor:
+        """The logits of one request's next token."""
+        if live.sampler.n_tokens == 0:
+            return live.utterance.first()
+        return live.utterance.next(live.sampler.token, live.sampler.n_tokens - 1)
+
+    def _draw(self, live: _Live, logits: Tensor) -> TokenEvent:
+        token, guard, is_last = live.sampler.draw(logits), live.guard, live.sampler.is_over
         if is_last:
-            self.cancel(number)
+            self.cancel(live.number)
         position = guard.places[-1] if guard else None
-        is_said = not (is_end and guard and not guard.is_said)
-        return TokenEvent(number, token, position, is_last, is_said)
+        is_said = not (token == END_OF_SPEECH and guard and not guard.is_said)
+        return TokenEvent(live.number, token, position, is_last, is_said)
 
     def cancel(self, number: int) -> None:
         self._live.pop(number, None)

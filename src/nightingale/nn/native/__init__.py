@@ -25,7 +25,7 @@ ABI_VERSION = (
     1  # counts changes that sizes do not show, such as another order of arguments; as in abi.h
 )
 FOLDER = Path(__file__).parent
-KINDS = ("stack_amx", "stack_vnni", "stack_avx2", "stack")  # best first
+KINDS = ("stack_amx", "stack_vnni", "stack_avx512", "stack_avx2", "stack")  # best first
 
 
 class Linear(Structure):
@@ -83,6 +83,10 @@ class AttentionProbe(Structure):
         ("heads", POINTER(c_int32)),
         ("seen", c_void_p),
     )
+
+
+class Slot(Structure):
+    _fields_ = (("cache", Cache), ("probe", AttentionProbe), ("n_rows", c_int32))
 
 
 class Convolution(Structure):
@@ -174,11 +178,10 @@ def declare_amx(library: ctypes.CDLL) -> ctypes.CDLL:
 
 def declare_stack(library: ctypes.CDLL) -> ctypes.CDLL:
     """Types of what stack.c exports."""
-    structures = (Linear, Layer, Stack, Quantized, Workspace, Cache, AttentionProbe)
+    structures = (Linear, Layer, Stack, Quantized, Workspace, Cache, AttentionProbe, Slot)
     _check_layout(library, "nightingale_layout", structures)
     library.nightingale_read.argtypes = (
-        POINTER(Stack), POINTER(Cache), c_int32, c_int32, POINTER(Workspace),
-        POINTER(AttentionProbe), c_int32,
+        POINTER(Stack), POINTER(Slot), c_int32, c_int32, POINTER(Workspace), c_int32,
     )  # fmt: skip
     library.nightingale_multiply.argtypes = (
         POINTER(Linear), c_void_p, c_int32, POINTER(Quantized), c_void_p, c_int32,

@@ -11,7 +11,7 @@
 #define REQUEST_PERMISSION 0x1023 // arch_prctl(2)
 #define TILE_DATA 18
 #endif
-#if defined(__AVX512VNNI__)
+#if defined(HAS_AVX512)
 #include "transpose.h"
 #endif
 
@@ -126,6 +126,21 @@ static inline void dot_group(const uint8_t *weights, int64_t stride, int zero, c
       }
       for (int i = 0; i < 4; i++) _mm512_storeu_si512(dots[t][o + i], sums[i]);
     }
+#elif defined(HAS_AVX512)
+  for (int t = 0; t < n_tiles; t++)
+    for (int o = 0; o < TILE; o += 4) {
+      __m512i sums[4];
+      for (int i = 0; i < 4; i++) sums[i] = _mm512_setzero_si512();
+      for (int k = 0; k < GROUP / 4; k++) {
+        const __m512i codes = _mm512_loadu_si512(x[t * apart].codes[k]);
+        for (int i = 0; i < 4; i++) {
+          int32_t four;
+          memcpy(&four, weights + (o + i) * stride + 4 * k, 4);
+          sums[i] = _mm512_add_epi32(sums[i], dot_fours(weights_of(_mm512_set1_epi32(four), zero), codes, x->start));
+        }
+      }
+      for (int i = 0; i < 4; i++) _mm512_storeu_si512(dots[t][o + i], sums[i]);
+    }
 #elif defined(__AVX2__)
   for (int t = 0; t < n_tiles; t++)
     for (int o = 0; o < TILE; o += 4) {
@@ -174,7 +189,7 @@ static inline void sum_prompt(const Linear *l, int first, int n_outs, Quantized 
     for (int o = 0; o < n_outs; o++) scales[o] = from_bf16(l->scales[(int64_t)(first + o) * n_groups + g]);
     for (int t = 0; t < n_tiles; t++) {
       const float *theirs = scales_at(x, tile + t, n_groups, g);
-#if defined(__AVX512VNNI__)
+#if defined(HAS_AVX512)
       const __m512 factor = _mm512_loadu_ps(theirs);
 #pragma GCC unroll 16
       for (int o = 0; o < TILE; o++) {
@@ -193,7 +208,7 @@ static inline void sum_prompt(const Linear *l, int first, int n_outs, Quantized 
 // Sums of one tile, with the bias, to `n_rows` rows that are `width` apart: set or added to
 static inline void place_sums(const Linear *l, int first, int n_outs, float (*sums)[TILE], int n_rows, float *to,
                               int64_t width, int add) {
-#if defined(__AVX512VNNI__)
+#if defined(HAS_AVX512)
   const __mmask16 here = (__mmask16)((1u << n_outs) - 1);
   const __m512 bias = l->bias ? _mm512_maskz_loadu_ps(here, l->bias + first) : _mm512_setzero_ps();
   __m512i rows[TILE];

@@ -1,7 +1,7 @@
-// A stack of transformer layers whose weights are small whole numbers, for one or two rows at a time.
+// A stack of transformer layers whose weights are small whole numbers, for the rows of one request or of many.
 //
 // Speaking is bound by reading weights from memory, so they are read once per step, as they are stored, by
-// all threads, and everything else happens in cache. A weight is (code - zero) * scale: 8 bits with zero 128 or
+// all threads and for all rows, and everything else happens in cache. A weight is (code - zero) * scale: 8 bits with zero 128 or
 // 4 bits with zero 8, and a scale, in bfloat16, for every 64 of a row. Activations become signed bytes with a
 // scale for every 64 of them. Every output is summed in one order by one thread: results do not depend on how
 // many threads there are, nor on which other rows are computed beside. There are two orders: one for a few
@@ -17,11 +17,19 @@
 #include <immintrin.h>
 #endif
 
+#if defined(__AVX512VNNI__) || defined(__AVX512BW__)
+#define HAS_AVX512 1
+#endif
+
 #define GROUP 64   // weights that share a scale; also the width of an attention head
 #define LANES 16   // partial sums of every output
 #define BLOCK 32   // outputs that a thread takes at a time
-#define MAX_ROWS 4 // activations that meet a weight while it is at hand
 #define MAX_OUTS 4 // outputs that are summed side by side
+#if defined(HAS_AVX512)
+#define MAX_ROWS 8 // activations that meet a weight while it is at hand
+#else
+#define MAX_ROWS 4
+#endif
 
 typedef struct {
   const uint8_t *codes;   // (n_out, n_in), or half as many bytes for 4 bits
@@ -57,7 +65,7 @@ typedef struct {
 typedef struct {
   float *x;          // (n, width), in and out
   float *mixed;      // (n, 3 * width)
-  float *scores;     // (rows * heads, n_all)
+  float *scores;     // (rows * heads, n_all), n_all of the longest
   Quantized quantized_x;  // (n, width)
   Quantized quantized_ffn;    // (n, d_ffn)
 } Workspace;
@@ -73,6 +81,12 @@ typedef struct {
   float *seen;                   // (n, n_all): how the last position of row 0 attends
 } AttentionProbe;
 
+typedef struct { // a request: what it has read, in rows of equal length, and what of it is to be seen
+  Cache cache;
+  AttentionProbe probe;
+  int32_t n_rows;
+} Slot;
+
 static inline float from_bf16(uint16_t bits) {
   uint32_t bits32 = (uint32_t)bits << 16;
   float value;
@@ -86,16 +100,43 @@ static inline uint16_t to_bf16(float value) { // to nearest, ties to even; there
   return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-#if defined(__AVX512VNNI__)
+// Sums of four neighbours' products, whole. Without VNNI, pairs are summed in 16 bits, which 128 * 127 * 2 does not
+// fill: so the weight's sign goes to the activation first, whose codes are never -128.
+#if defined(HAS_AVX512)
 static inline __m512 load_bf16(const uint16_t *from) {
   __m512i bits32 = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)from));
   return _mm512_castsi512_ps(_mm512_slli_epi32(bits32, 16));
 }
-#endif
 
-#if defined(__AVX2__) && !defined(__AVX512VNNI__)
-// Sums of four neighbours' products, whole. Pairs are summed in 16 bits, which 128 * 127 * 2 does not fill: so the
-// weight's sign goes to the activation first, whose codes are never -128.
+#if defined(__AVX512VNNI__)
+typedef __m512i Weights; // 64 codes as they are: the zero is in the activations' start
+
+static inline Weights weights_of(__m512i codes, int zero) {
+  (void)zero;
+  return codes;
+}
+
+static inline __m512i dot_fours(Weights w, __m512i codes, const int32_t *start) {
+  return _mm512_dpbusd_epi32(_mm512_loadu_si512(start), w, codes);
+}
+#else
+typedef struct {
+  __m512i sizes;
+  __mmask64 negative;
+} Weights;
+
+static inline Weights weights_of(__m512i codes, int zero) {
+  const __m512i w = _mm512_sub_epi8(codes, _mm512_set1_epi8((char)zero));
+  return (Weights){_mm512_abs_epi8(w), _mm512_movepi8_mask(w)};
+}
+
+static inline __m512i dot_fours(Weights w, __m512i codes, const int32_t *start) {
+  (void)start;
+  const __m512i signed_codes = _mm512_mask_sub_epi8(codes, w.negative, _mm512_setzero_si512(), codes);
+  return _mm512_madd_epi16(_mm512_maddubs_epi16(w.sizes, signed_codes), _mm512_set1_epi16(1));
+}
+#endif
+#elif defined(__AVX2__)
 static inline __m256i dot_fours(__m256i weights, __m256i codes) {
   const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(codes, weights));
   return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
@@ -141,7 +182,9 @@ static void quantize_group(const float *x, int zero, QuantBlock *to, float *scal
   }
 }
 
-static inline int zero_of(const Linear *l) { return l->n_bits == 8 ? 128 : 8; }
+static inline int zero_of_bits(int n_bits) { return n_bits == 8 ? 128 : 8; }
+
+static inline int zero_of(const Linear *l) { return zero_of_bits(l->n_bits); }
 
 #include "prompt.h"
 
@@ -171,13 +214,14 @@ static void normalize(const float *x, int width, const float *weight, const floa
 // ---- products ----
 
 // `n_outs` outputs of a linear layer for `n_rows` activations, `stride` groups apart; out: (n_outs, MAX_ROWS).
-// Both numbers are known where this is inlined, so that the sums stay in registers.
+// The numbers are known where this is inlined, so that the sums stay in registers. However many rows there are, each is
+// summed as if it were alone.
 static inline __attribute__((always_inline)) void dot_tile(
-    const Linear *l, int first, int n_outs, Quantized x, int stride, int n_rows, float (*out)[MAX_ROWS]) {
-  const int n_groups = l->n_in / GROUP, n_bytes = GROUP * l->n_bits / 8;
+    const Linear *l, int first, int n_outs, Quantized x, int stride, int n_rows, int n_bits, float (*out)[MAX_ROWS]) {
+  const int n_groups = l->n_in / GROUP, n_bytes = GROUP * n_bits / 8;
   const uint8_t *codes = l->codes + (int64_t)first * n_groups * n_bytes;
   const uint16_t *scales = l->scales + (int64_t)first * n_groups;
-#if defined(__AVX512VNNI__)
+#if defined(HAS_AVX512)
   const int ahead = n_outs * n_groups * n_bytes; // the next outputs are asked for while these are summed
   __m512 sums[MAX_OUTS][MAX_ROWS];
   for (int o = 0; o < n_outs; o++)
@@ -194,24 +238,25 @@ static inline __attribute__((always_inline)) void dot_tile(
         _mm512_storeu_ps(factors[o][r], _mm512_mul_ps(scale, _mm512_maskz_loadu_ps(here, x.scales + r * stride + part)));
     }
     for (int i = 0; i < n_here; i++) {
-      __m512i start[MAX_ROWS], q[MAX_ROWS];
-      for (int r = 0; r < n_rows; r++) {
-        start[r] = _mm512_loadu_si512(x.blocks[r * stride + part + i].start);
-        q[r] = _mm512_loadu_si512(x.blocks[r * stride + part + i].codes);
-      }
+      Weights w[MAX_OUTS];
       for (int o = 0; o < n_outs; o++) {
         const uint8_t *from = codes + ((int64_t)o * n_groups + part + i) * n_bytes;
         _mm_prefetch((const char *)from + ahead, _MM_HINT_T0);
-        __m512i w;
-        if (l->n_bits == 8) {
-          w = _mm512_loadu_si512(from);
+        __m512i bytes;
+        if (n_bits == 8) {
+          bytes = _mm512_loadu_si512(from);
         } else { // the low halves of 32 bytes are the first 32 weights, the high halves the others
           __m256i half = _mm256_loadu_si256((const void *)from);
-          w = _mm512_inserti64x4(_mm512_castsi256_si512(half), _mm256_srli_epi16(half, 4), 1);
-          w = _mm512_and_si512(w, low);
+          bytes = _mm512_inserti64x4(_mm512_castsi256_si512(half), _mm256_srli_epi16(half, 4), 1);
+          bytes = _mm512_and_si512(bytes, low);
         }
-        for (int r = 0; r < n_rows; r++) {
-          __m512 dot = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(start[r], w, q[r]));
+        w[o] = weights_of(bytes, zero_of_bits(n_bits));
+      }
+      for (int r = 0; r < n_rows; r++) {
+        const QuantBlock *block = x.blocks + r * stride + part + i;
+        const __m512i q = _mm512_loadu_si512(block->codes);
+        for (int o = 0; o < n_outs; o++) {
+          const __m512 dot = _mm512_cvtepi32_ps(dot_fours(w[o], q, block->start));
           sums[o][r] = _mm512_fmadd_ps(dot, _mm512_set1_ps(factors[o][r][i]), sums[o][r]);
         }
       }
@@ -220,26 +265,34 @@ static inline __attribute__((always_inline)) void dot_tile(
   for (int o = 0; o < n_outs; o++)
     for (int r = 0; r < n_rows; r++) out[o][r] = _mm512_reduce_add_ps(sums[o][r]);
 #elif defined(__AVX2__)
-  const __m256i zero = _mm256_set1_epi8((char)zero_of(l)), low = _mm256_set1_epi8(15);
+  const __m256i zero = _mm256_set1_epi8((char)zero_of_bits(n_bits)), low = _mm256_set1_epi8(15);
   for (int o = 0; o < n_outs; o++) {
     __m256 sums[MAX_ROWS][2];
     for (int r = 0; r < n_rows; r++) sums[r][0] = sums[r][1] = _mm256_setzero_ps();
-    for (int g = 0; g < n_groups; g++) {
-      const uint8_t *from = codes + ((int64_t)o * n_groups + g) * n_bytes;
-      __m256i w[2] = {_mm256_loadu_si256((const void *)from)};
-      if (l->n_bits == 8) {
-        w[1] = _mm256_loadu_si256((const void *)(from + GROUP / 2));
-      } else { // the low halves of 32 bytes are the first 32 weights, the high halves the others
-        w[1] = _mm256_and_si256(_mm256_srli_epi16(w[0], 4), low);
-        w[0] = _mm256_and_si256(w[0], low);
-      }
-      const float scale = from_bf16(scales[(int64_t)o * n_groups + g]);
-      for (int half = 0; half < 2; half++) {
-        w[half] = _mm256_sub_epi8(w[half], zero);
+    for (int part = 0; part < n_groups; part += LANES) {
+      float factors[MAX_ROWS][LANES];
+      const int n_here = n_groups - part < LANES ? n_groups - part : LANES;
+      for (int r = 0; r < n_rows; r++)
+        for (int i = 0; i < n_here; i++)
+          factors[r][i] = from_bf16(scales[(int64_t)o * n_groups + part + i]) * x.scales[r * stride + part + i];
+      for (int i = 0; i < n_here; i++) {
+        const uint8_t *from = codes + ((int64_t)o * n_groups + part + i) * n_bytes;
+        __m256i w[2] = {_mm256_loadu_si256((const void *)from)};
+        if (n_bits == 8) {
+          w[1] = _mm256_loadu_si256((const void *)(from + GROUP / 2));
+        } else { // the low halves of 32 bytes are the first 32 weights, the high halves the others
+          w[1] = _mm256_and_si256(_mm256_srli_epi16(w[0], 4), low);
+          w[0] = _mm256_and_si256(w[0], low);
+        }
+        for (int half = 0; half < 2; half++) w[half] = _mm256_sub_epi8(w[half], zero);
         for (int r = 0; r < n_rows; r++) {
-          const int8_t *q = x.blocks[r * stride + g].codes + half * GROUP / 2;
-          const __m256 dot = _mm256_cvtepi32_ps(dot_fours(w[half], _mm256_loadu_si256((const void *)q)));
-          sums[r][half] = _mm256_fmadd_ps(dot, _mm256_set1_ps(scale * x.scales[r * stride + g]), sums[r][half]);
+          const int8_t *q = x.blocks[r * stride + part + i].codes;
+          const __m256 factor = _mm256_broadcast_ss(&factors[r][i]);
+          for (int half = 0; half < 2; half++) {
+            const __m256i here = _mm256_loadu_si256((const void *)(q + half * GROUP / 2));
+            const __m256 dot = _mm256_cvtepi32_ps(dot_fours(w[half], here));
+            sums[r][half] = _mm256_fmadd_ps(dot, factor, sums[r][half]);
+          }
         }
       }
     }
@@ -256,8 +309,8 @@ static inline __attribute__((always_inline)) void dot_tile(
       const uint8_t *from = codes + ((int64_t)o * n_groups + g) * n_bytes;
       uint8_t w[GROUP];
       for (int i = 0; i < n_bytes; i++) {
-        w[i] = l->n_bits == 8 ? from[i] : from[i] & 15;
-        if (l->n_bits == 4) w[i + GROUP / 2] = from[i] >> 4;
+        w[i] = n_bits == 8 ? from[i] : from[i] & 15;
+        if (n_bits == 4) w[i + GROUP / 2] = from[i] >> 4;
       }
       float scale = from_bf16(scales[o * n_groups + g]);
       for (int r = 0; r < n_rows; r++) {
@@ -278,6 +331,10 @@ static inline __attribute__((always_inline)) void dot_tile(
       for (int r = 0; r < n_rows; r++) out[o][r] += l->bias[first + o];
 }
 
+#define TILE_OF(n_outs, n_rows, o)                                                     \
+  if (l->n_bits == 8) dot_tile(l, first + o, n_outs, x, stride, n_rows, 8, out + o); \
+  else dot_tile(l, first + o, n_outs, x, stride, n_rows, 4, out + o)
+
 // The same for n rows from row `at` on, n at most MAX_ROWS.
 static void dots(const Linear *l, int first, int n_outs, Quantized x, int at, int n, float (*out)[MAX_ROWS]) {
   const int stride = l->n_in / GROUP;
@@ -288,17 +345,26 @@ static void dots(const Linear *l, int first, int n_outs, Quantized x, int at, in
       for (int r = 0; r < n; r++) {
         Quantized row = {x.blocks + r * stride, x.scales + r * stride};
         float alone[1][MAX_ROWS];
-        dot_tile(l, first + o, 1, row, stride, 1, alone);
+        dot_tile(l, first + o, 1, row, stride, 1, l->n_bits, alone);
         out[o][r] = alone[0][0];
       }
     return;
   }
   switch (n) {
-  case 1: dot_tile(l, first, MAX_OUTS, x, stride, 1, out); break;
-  case 2: dot_tile(l, first, MAX_OUTS, x, stride, 2, out); break;
-  case 3: dot_tile(l, first, MAX_OUTS, x, stride, 3, out); break;
-  default: dot_tile(l, first, MAX_OUTS, x, stride, MAX_ROWS, out);
+  case 1: TILE_OF(MAX_OUTS, 1, 0); return;
+  case 2: TILE_OF(MAX_OUTS, 2, 0); return;
+  case 3: TILE_OF(MAX_OUTS, 3, 0); return;
+  case 4: TILE_OF(MAX_OUTS, 4, 0); return;
   }
+#if defined(HAS_AVX512)
+  for (int o = 0; o < MAX_OUTS; o += MAX_OUTS / 2) // registers are few
+    switch (n) {
+    case 5: TILE_OF(MAX_OUTS / 2, 5, o); break;
+    case 6: TILE_OF(MAX_OUTS / 2, 6, o); break;
+    case 7: TILE_OF(MAX_OUTS / 2, 7, o); break;
+    default: TILE_OF(MAX_OUTS / 2, MAX_ROWS, o);
+    }
+#endif
 }
 
 static inline int smaller(int a, int b) { return a < b ? a : b; }
@@ -395,7 +461,7 @@ static void apply_rope(float *x, const float *cos, const float *sin) {
 }
 
 static inline float dot_key(const float *query, const uint16_t *key) {
-#if defined(__AVX512VNNI__)
+#if defined(HAS_AVX512)
   __m512 sum = _mm512_setzero_ps();
   for (int i = 0; i < GROUP; i += LANES)
     sum = _mm512_fmadd_ps(_mm512_loadu_ps(query + i), load_bf16(key + i), sum);
@@ -421,7 +487,7 @@ static void attend_one(const float *query, const uint16_t *keys, const uint16_t 
   for (int j = 0; j < n_all; j++) total[j % LANES] += scores[j];
   float inverse = 1 / sum_lanes(total);
   for (int j = 0; j < n_all; j++) scores[j] *= inverse;
-#if defined(__AVX512VNNI__)
+#if defined(HAS_AVX512)
   __m512 sums[GROUP / LANES] = {0};
   for (int j = 0; j < n_all; j++)
     for (int i = 0; i < GROUP / LANES; i++)
@@ -434,14 +500,18 @@ static void attend_one(const float *query, const uint16_t *keys, const uint16_t 
 #endif
 }
 
-static void attend(const Stack *s, int index, const Cache *cache, int n_rows, int n_new, Workspace *workspace,
-                   const AttentionProbe *probe) {
-  const int width = s->width, zero = zero_of(&s->layers[index].out), n_most = cache->length + n_new;
+// Every row attends to its own request alone.
+static void attend(const Stack *s, int index, const Slot *slots, int n_rows, int n_most, int n_new, Workspace *workspace) {
+  const int width = s->width, zero = zero_of(&s->layers[index].out);
 #pragma omp for schedule(dynamic, 1)
   for (int unit = 0; unit < n_rows * s->n_heads; unit++) {
     const int row = unit / s->n_heads, head = unit % s->n_heads;
-    uint16_t *keys = cache->keys[index] + (int64_t)unit * cache->capacity * GROUP;
-    uint16_t *values = cache->values[index] + (int64_t)unit * cache->capacity * GROUP;
+    const Slot *slot = slots;
+    int own = row; // row of its slot
+    while (own >= slot->n_rows) own -= slot++->n_rows;
+    const Cache *cache = &slot->cache;
+    const int64_t begin = ((int64_t)own * s->n_heads + head) * cache->capacity * GROUP;
+    uint16_t *keys = cache->keys[index] + begin, *values = cache->values[index] + begin;
     float *scores = workspace->scores + (int64_t)unit * n_most;
     for (int t = 0; t < n_new; t++) {
       const int at = cache->length + t;
@@ -459,16 +529,22 @@ static void attend(const Stack *s, int index, const Cache *cache, int n_rows, in
       attend_one(query, keys, values, at + 1, scores, out);
       put_group(out, zero, n_new >= PROMPT, (int64_t)row * n_new + t, s->n_heads, head, workspace->quantized_x);
     }
+    const AttentionProbe *probe = &slot->probe;
+    const int n_all = cache->length + n_new;
     for (int w = 0; w < probe->n; w++)
-      if (row == 0 && probe->layers[w] == index && probe->heads[w] == head)
-        memcpy(probe->seen + (int64_t)w * n_most, scores, n_most * sizeof(float));
+      if (own == 0 && probe->layers[w] == index && probe->heads[w] == head)
+        memcpy(probe->seen + (int64_t)w * n_all, scores, n_all * sizeof(float));
   }
 }
 
-// Reads n_new positions of every row behind what the cache holds; x becomes the normed last layer. The caller
-// counts the positions as read afterwards.
-void nightingale_read(const Stack *s, const Cache *cache, int n_rows, int n_new, Workspace *workspace, const AttentionProbe *probe,
-                      int n_threads) {
+// Reads n_new positions of every row of every slot behind what its cache holds; x, with the rows of one slot behind those
+// of the other, becomes the normed last layer. The caller counts the positions as read afterwards.
+void nightingale_read(const Stack *s, const Slot *slots, int n_slots, int n_new, Workspace *workspace, int n_threads) {
+  int n_rows = 0, n_most = 0;
+  for (int i = 0; i < n_slots; i++) {
+    const int n_all = slots[i].cache.length + n_new;
+    n_rows += slots[i].n_rows, n_most = n_all > n_most ? n_all : n_most;
+  }
   const int n = n_rows * n_new, is_prompt = n_new >= PROMPT;
 #pragma omp parallel num_threads(n_threads)
   {
@@ -477,7 +553,7 @@ void nightingale_read(const Stack *s, const Cache *cache, int n_rows, int n_new,
       const Layer *layer = s->layers + index;
       norm_and_quantize(s, workspace->x, n, is_prompt, layer->norm1, layer->bias1, zero_of(&layer->qkv), workspace->quantized_x);
       multiply(&layer->qkv, workspace->quantized_x, n, is_prompt, workspace->mixed, 0);
-      attend(s, index, cache, n_rows, n_new, workspace, probe);
+      attend(s, index, slots, n_rows, n_most, n_new, workspace);
       multiply(&layer->out, workspace->quantized_x, n, is_prompt, workspace->x, 1);
       norm_and_quantize(s, workspace->x, n, is_prompt, layer->norm2, layer->bias2, zero_of(&layer->up), workspace->quantized_x);
       ffn_up(s, layer, n, is_prompt, workspace->quantized_x, workspace->quantized_ffn);
@@ -510,6 +586,8 @@ int nightingale_runs_here(void) {
   return __builtin_cpu_supports("amx-int8") && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 #elif defined(__AVX512VNNI__)
   return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+#elif defined(__AVX512BW__)
+  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 #elif defined(__AVX2__)
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 #else
@@ -521,7 +599,7 @@ int nightingale_quant_block_bytes(void) { return sizeof(QuantBlock); }
 
 const int32_t *nightingale_layout(void) {
   static const int32_t layout[] = {
-      ABI_VERSION, 7, LAYOUT(Linear, n_bits), LAYOUT(Layer, bias2), LAYOUT(Stack, eps), LAYOUT(Quantized, scales),
-      LAYOUT(Workspace, quantized_ffn), LAYOUT(Cache, length), LAYOUT(AttentionProbe, seen)};
+      ABI_VERSION, 8, LAYOUT(Linear, n_bits), LAYOUT(Layer, bias2), LAYOUT(Stack, eps), LAYOUT(Quantized, scales),
+      LAYOUT(Workspace, quantized_ffn), LAYOUT(Cache, length), LAYOUT(AttentionProbe, seen), LAYOUT(Slot, n_rows)};
   return layout;
 }

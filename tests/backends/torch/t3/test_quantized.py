@@ -30,7 +30,11 @@ from tests.random_weights import randomize
 from tests.tiny import TINY, tiny_text, tiny_voice
 
 BITS: tuple[Bits, ...] = (8, 4)
-EMULATED: dict[str, emulation.Kind] = {"stack_amx": "stack_amx", "stack_vnni": "stack_vnni"}
+EMULATED: dict[str, emulation.Kind] = {
+    "stack_amx": "stack_amx",
+    "stack_vnni": "stack_vnni",
+    "stack_avx512": "stack_avx512",
+}
 NAMES: tuple[Family, ...] = ("english", "nano")
 
 
@@ -126,6 +130,22 @@ def test_compiled_files_agree(bits: Bits, monkeypatch: pytest.MonkeyPatch) -> No
         assert (other - made[0]).abs().max() < 1e-4
 
 
+@pytest.mark.parametrize("bits", BITS)
+def test_avx2_and_avx512_have_the_same_bits(bits: Bits, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream can go on with a worker on another processor: its fingerprint names no kernel."""
+    libraries = [native.load(kind) for kind in ("stack_avx2", "stack_avx512")]
+    if None in libraries:
+        pytest.skip("this processor has no AVX-512")
+    stack, made = packed("english", bits).tfmr, list[tuple[Tensor, Tensor]]()
+    assert isinstance(stack, QuantizedStack)
+    for library in libraries:
+        monkeypatch.setattr(native, "library", lambda library=library: library)
+        prompt, steps = drawn(2, 37, 128), drawn(9, 3, 128, seed=1)
+        made.append((stack(prompt), stack(steps)))
+    for one, other in zip(*made, strict=True):
+        assert torch.equal(one, other)
+
+
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("n_rows", [1, 2])
@@ -210,7 +230,7 @@ def test_a_prompt_is_the_same_in_any_parts_and_nearly_its_steps(family: Family, 
 
 
 @pytest.mark.parametrize("bits", [4, 8])
-def test_tiles_and_vectors_read_a_prompt_to_the_same_bit(
+def test_amx_and_vectors_read_a_prompt_to_the_same_bit(
     bits: Bits, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     libraries = [native.load(kind) for kind in EMULATED]
@@ -236,6 +256,41 @@ def test_a_row_does_not_see_its_neighbour(n_positions: int) -> None:
     for row in range(3):
         alone = stack(x[row : row + 1], empty_cache(stack, 1))
         assert torch.equal(together[row], alone[0])
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("family", NAMES)
+def test_slots_are_read_as_if_each_were_alone(family: Family, bits: Bits) -> None:
+    """Rows, lengths and watched heads differ; 13 rows are more than meet a weight at a time."""
+    stack = packed(family, bits).tfmr
+    assert isinstance(stack, QuantizedStack)
+    shapes = [(2, 5), (1, 17), (2, 3), (3, 1), (1, 2), (2, 40), (2, 9)]
+    width = stack.config.d_model
+    prompts = [drawn(*shape, width, seed=i) for i, shape in enumerate(shapes)]
+    inputs = [drawn(rows, 1, width, seed=-1 - i) for i, (rows, _) in enumerate(shapes)]
+
+    def begun() -> list[tuple[KVCache, Alignment | None]]:
+        slots = []
+        for i, prompt in enumerate(prompts):
+            cache = empty_cache(stack, len(prompt))
+            stack(prompt, cache)
+            heads = Alignment(((i % 2, 0),), (0, cache.length)) if i % 3 else None
+            slots.append((cache, heads))
+        return slots
+
+    together, alone = begun(), begun()
+    made = stack.read_slots(inputs, together)
+    for x, slot, mate, out in zip(inputs, alone, together, made, strict=True):
+        assert torch.equal(out, stack(x, *slot))
+        assert slot[0].length == mate[0].length
+        for ours, theirs in ((slot[0].keys, mate[0].keys), (slot[0].values, mate[0].values)):
+            for a, b in zip(ours, theirs, strict=True):
+                assert torch.equal(a[:, :, : slot[0].length], b[:, :, : slot[0].length])
+        if slot[1] and mate[1]:
+            slot[1].close_row()
+            mate[1].close_row()
+            assert torch.equal(slot[1].rows[0], mate[1].rows[0])
 
 
 def test_alignment_heads_are_seen() -> None:

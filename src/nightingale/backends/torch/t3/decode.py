@@ -30,25 +30,55 @@ class Steps(Protocol):
         """Read token number `index`; returns the logits of the one after it, (V,)."""
 
 
-def decode(
-    steps: Steps, sample: Sampler, noise: Noise, max_tokens: int, forced: Sequence[int] = ()
-) -> Iterator[int]:
-    """Speech tokens as they are made; END_OF_SPEECH is the last, unless the limit was reached.
+class SequenceSampler:
+    """Draws the tokens of one utterance from their logits; what was said counts from then on.
 
     The first tokens are the `forced` ones, whatever would be drawn.
     """
+
+    def __init__(
+        self,
+        sample: Sampler,
+        noise: Noise,
+        max_tokens: int,
+        forced: Sequence[int] = (),
+        *,
+        penalizes_start: bool,
+    ) -> None:
+        self._sample, self._noise, self._max, self._forced = sample, noise, max_tokens, forced
+        self._penalizes_start = penalizes_start
+        self._seen: Tensor | None = None
+        self.token = torch.tensor(START_OF_SPEECH)  # drawn last
+        self.n_tokens = 0
+        self.is_over = False
+
+    def draw(self, logits: Tensor) -> int:
+        """One more; END_OF_SPEECH is the last, unless the limit was reached."""
+        if self._seen is None:
+            self._seen = torch.zeros_like(logits, dtype=torch.bool)
+            self._seen[START_OF_SPEECH] = True
+        self.token = self._sample(logits, self._seen, self._noise(self.n_tokens))
+        if self.n_tokens < len(self._forced):
+            self.token = self.token.new_tensor(self._forced[self.n_tokens])
+        if self.n_tokens == 0 and not self._penalizes_start:
+            self._seen[START_OF_SPEECH] = False
+        self._seen[self.token] = True
+        self.n_tokens += 1
+        number = int(self.token)
+        self.is_over = number == END_OF_SPEECH or self.n_tokens == self._max
+        return number
+
+
+def decode(
+    steps: Steps, sample: Sampler, noise: Noise, max_tokens: int, forced: Sequence[int] = ()
+) -> Iterator[int]:
+    """Speech tokens as they are made; END_OF_SPEECH is the last, unless the limit was reached."""
+    sampler = SequenceSampler(
+        sample, noise, max_tokens, forced, penalizes_start=steps.penalizes_start
+    )
     logits = steps.first()
-    seen = torch.zeros_like(logits, dtype=torch.bool)
-    seen[START_OF_SPEECH] = True
-    for index in range(max_tokens):
-        token = sample(logits, seen, noise(index))
-        if index < len(forced):
-            token = token.new_tensor(forced[index])
-        number = int(token)
-        yield number
-        if number == END_OF_SPEECH or index + 1 == max_tokens:
+    while True:
+        yield sampler.draw(logits)
+        if sampler.is_over:
             return
-        if index == 0 and not steps.penalizes_start:
-            seen[START_OF_SPEECH] = False
-        seen[token] = True
-        logits = steps.next(token, index)
+        logits = steps.next(sampler.token, sampler.n_tokens - 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +16,12 @@ from torch import Tensor, nn
 from nightingale.backends.torch.t3.attention import Alignment, Heads
 from nightingale.backends.torch.t3.cache import KVCache
 from nightingale.backends.torch.t3.conditioning import N_QUERIES, SPEAKER_DIM, Conditioner
-from nightingale.backends.torch.t3.decode import Noise, decode
+from nightingale.backends.torch.t3.decode import Noise, SequenceSampler, decode
 from nightingale.backends.torch.t3.gpt2 import Gpt2
 from nightingale.backends.torch.t3.guard import Guard
 from nightingale.backends.torch.t3.llama import Llama
 from nightingale.backends.torch.t3.prefix import GRID, Prefix
-from nightingale.backends.torch.t3.sampling import gpt2_sampler, guide, llama_sampler
+from nightingale.backends.torch.t3.sampling import Sampler, gpt2_sampler, guide, llama_sampler
 from nightingale.core import START_OF_SPEECH, Family, Options, T3Prompt
 from nightingale.errors import OptionError, TextError
 from nightingale.nn.deterministic import Linear
@@ -69,6 +70,15 @@ CONFIGS: dict[Family, T3Config] = {
 DEAD_TENSORS = ("text_head.*", "tfmr.embed_tokens.weight", "tfmr.wte.weight")
 
 
+@runtime_checkable
+class ReadsSlots(Protocol):
+    """A backbone that computes several requests in one pass, each as if it were alone."""
+
+    def read_slots(
+        self, inputs: Sequence[Tensor], slots: Sequence[tuple[KVCache, Alignment | None]]
+    ) -> list[Tensor]: ...
+
+
 class T3(nn.Module):
     """Text tokens -> speech tokens. Holds weights and nothing of any request."""
 
@@ -98,14 +108,65 @@ class T3(nn.Module):
         forced: Sequence[int] = (),
     ) -> Iterator[int]:
         """Speech tokens, one at a time, as in `decode.decode`; noise comes from the seed."""
+        utterance, sample, draw = self._prepare(text, prefix, options, noise, alignment, guard)
+        return decode(utterance, sample, draw, options.max_tokens, forced)
+
+    def begin(
+        self,
+        text: Sequence[int],
+        prefix: Prefix,
+        options: Options,
+        *,
+        guard: Guard | None = None,
+        forced: Sequence[int] = (),
+    ) -> tuple[Utterance, SequenceSampler]:
+        """The two halves of `decode`, for who computes several utterances together."""
+        utterance, sample, draw = self._prepare(text, prefix, options, None, None, guard)
+        start = utterance.penalizes_start
+        return utterance, SequenceSampler(
+            sample, draw, options.max_tokens, forced, penalizes_start=start
+        )
+
+    @property
+    def is_batchable(self) -> bool:
+        """Packed layers are. Others take their products from libraries, whose sums depend on how
+        many rows there are."""
+        return isinstance(self.tfmr, ReadsSlots)
+
+    @torch.inference_mode()
+    def next_together(
+        self, utterances: Sequence[Utterance], tokens: Sequence[tuple[Tensor, int]]
+    ) -> list[Tensor]:
+        """`Utterance.next` of each, with its token and index: the same bits, in one pass.
+
+        If `is_batchable`. What cannot be read is refused before anything is computed.
+        """
+        assert isinstance(self.tfmr, ReadsSlots)
+        inputs = [
+            one.expand(self.embed_speech(*token))
+            for one, token in zip(utterances, tokens, strict=True)
+        ]
+        hidden = self.tfmr.read_slots(inputs, [one.slot for one in utterances])
+        logits = self.speech_head(torch.cat([x[:, -1] for x in hidden]))  # (B, V)
+        rows = torch.split(logits, [len(x) for x in inputs])
+        return [one.close(own) for one, own in zip(utterances, rows, strict=True)]
+
+    def _prepare(
+        self,
+        text: Sequence[int],
+        prefix: Prefix,
+        options: Options,
+        noise: Noise | None,
+        alignment: Alignment | None,
+        guard: Guard | None,
+    ) -> tuple[Utterance, Sampler, Noise]:
         self.check(text, options)
         make_sampler = llama_sampler if self.config.is_llama else gpt2_sampler
         sample = make_sampler(options)
         if guard is not None:
             alignment, sample = guard.alignment, guard.watch(sample)
         utterance = Utterance(self, text, prefix, options, alignment)
-        draw = noise or self._noise(options.seed)
-        return decode(utterance, sample, draw, options.max_tokens, forced)
+        return utterance, sample, noise or self._noise(options.seed)
 
     @torch.inference_mode()
     def prefix(self, prompt: T3Prompt, exaggeration: float) -> Prefix:
@@ -226,14 +287,25 @@ class Utterance:
     def next(self, token: Tensor, index: int) -> Tensor:
         return self._read(self._model.embed_speech(token, index))
 
-    def _read(self, x: Tensor) -> Tensor:
-        """Read the same positions in every row; returns the guided logits of the last, (V,)."""
-        x = x.expand(self._cache.n_rows, -1, -1)
-        hidden = self._model.tfmr(x, self._cache, self._alignment)
+    @property
+    def slot(self) -> tuple[KVCache, Alignment | None]:
+        return self._cache, self._alignment
+
+    def expand(self, x: Tensor) -> Tensor:
+        """The same positions for every row, (B, T, D)."""
+        return x.expand(self._cache.n_rows, -1, -1)
+
+    def close(self, logits: Tensor) -> Tensor:
+        """The step is over: the guided logits, (V,), of those of every row."""
         if self._alignment is not None:
             self._alignment.close_row()
-        logits: Tensor = self._model.speech_head(hidden[:, -1]).float()  # (B, V)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # (B, V)
         return guide(logits, self._weight) if self._weight else logits[0]
+
+    def _read(self, x: Tensor) -> Tensor:
+        """Read the same positions in every row; returns the guided logits of the last, (V,)."""
+        hidden = self._model.tfmr(self.expand(x), self._cache, self._alignment)
+        return self.close(self._model.speech_head(hidden[:, -1]))
 
 
 class _Positions(nn.Module):

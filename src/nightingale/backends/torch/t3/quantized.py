@@ -7,6 +7,7 @@ ones, to be loaded. Results do not depend on the number of threads or on the row
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -126,36 +127,63 @@ class QuantizedStack(nn.Module):
         if cache is None:
             shape = (x.shape[0], self.config.n_heads, x.shape[1], GROUP)
             cache = KVCache.empty(self.config.n_layers, shape, like=x.to(self.cache_dtype))
+        return self.read_slots([x], [(cache, alignment)])[0]
+
+    def read_slots(
+        self, inputs: Sequence[Tensor], slots: Sequence[tuple[KVCache, Alignment | None]]
+    ) -> list[Tensor]:
+        """`forward` for several requests in one pass: each is as if it had been alone.
+
+        The number of positions T is the same for all; rows and what was read before are not.
+        """
         if self.wpe is not None:
-            x = x + self.wpe.weight[cache.length : cache.length + x.shape[1]]
-        pieces = [self._read(piece, cache, alignment) for piece in torch.split(x.float(), CHUNK, 1)]
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
+            table = self.wpe.weight
+            inputs = [
+                x + table[cache.length : cache.length + x.shape[1]]
+                for x, (cache, _) in zip(inputs, slots, strict=True)
+            ]
+        n_rows, x = [len(x) for x in inputs], torch.cat([x.float() for x in inputs])
+        pieces = [self._read(piece, n_rows, slots) for piece in torch.split(x, CHUNK, 1)]
+        out = pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
+        return list(torch.split(out, n_rows))
 
-    def _read(self, x: Tensor, cache: KVCache, alignment: Alignment | None) -> Tensor:
-        n_rows, n_new, width = x.shape
-        cache.reserve(n_new)
-        n_all = cache.length + n_new
-        self._check(x, cache, n_all)
-        if not self._workspace.holds(n_rows, n_new, n_all):
-            self._workspace = _Workspace(self.config, n_rows, n_new, cache.capacity)
-        self._workspace.x[: n_rows * n_new].copy_(x.reshape(-1, width))
-        probe = _Probe(alignment, n_all)
+    def _read(
+        self,
+        x: Tensor,
+        n_rows: Sequence[int],
+        slots: Sequence[tuple[KVCache, Alignment | None]],
+    ) -> Tensor:
+        n_all_rows, n_new, width = x.shape
+        probes, described = [], []
+        for rows, (cache, alignment) in zip(n_rows, slots, strict=True):
+            cache.reserve(n_new)
+            self._check(x, rows, cache)
+            probe = _Probe(alignment, cache.length + n_new)
+            described.append(native.Slot(_described_cache(cache), probe.described, rows))
+            probes.append(probe)
+        n_all = max(cache.length for cache, _ in slots) + n_new
+        if not self._workspace.holds(n_all_rows, n_new, n_all):
+            n_most = max(cache.capacity for cache, _ in slots)
+            with torch.inference_mode(mode=False):  # so that it may be written in either mode
+                self._workspace = _Workspace(self.config, n_all_rows, n_new, n_most)
+        self._workspace.x[: n_all_rows * n_new].copy_(x.reshape(-1, width))
         _library().nightingale_read(
-            self._stack(), _described_cache(cache), n_rows, n_new,
-            self._workspace.described, probe.described, torch.get_num_threads(),
+            self._stack(), (native.Slot * len(slots))(*described), len(slots), n_new,
+            self._workspace.described, torch.get_num_threads(),
         )  # fmt: skip
-        cache.advance(n_new)
-        probe.tell()
-        return self._workspace.x[: n_rows * n_new].clone().view(n_rows, n_new, width)
+        for (cache, _), probe in zip(slots, probes, strict=True):
+            cache.advance(n_new)
+            probe.tell()
+        return self._workspace.x[: n_all_rows * n_new].clone().view(n_all_rows, n_new, width)
 
-    def _check(self, x: Tensor, cache: KVCache, n_all: int) -> None:
-        config = self.config
+    def _check(self, x: Tensor, n_rows: int, cache: KVCache) -> None:
+        config, n_all = self.config, cache.length + x.shape[1]
         if x.shape[-1] != config.d_model or n_all > self._n_pos:
             raise LayoutError(
                 f"{n_all} positions of {x.shape[-1]} numbers were given to layers of up to "
                 f"{self._n_pos} of {config.d_model}"
             )
-        expected = (x.shape[0], config.n_heads, cache.capacity, GROUP)
+        expected = (n_rows, config.n_heads, cache.capacity, GROUP)
         if len(cache.keys) != config.n_layers or cache.keys[0].shape != expected:
             raise LayoutError(
                 f"a cache of {len(cache.keys)} layers, {tuple(cache.keys[0].shape)}, was given to "
