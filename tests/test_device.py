@@ -10,7 +10,7 @@ import torch
 
 from nightingale.backends.torch import resolve as resolving
 from nightingale.backends.torch.backend import BACKEND
-from nightingale.core import AUTO, PLANS, Plan
+from nightingale.core import AUTO, N_SLOTS, PLANS, Plan
 from nightingale.errors import OptionError
 from nightingale.nn import amx, device, native
 from nightingale.nn.device import Placement, choose
@@ -111,6 +111,7 @@ def test_auto_resolves_to_what_suits_the_device(found: Found, machine: str) -> N
         plan = resolved.plan
         given = (resolved.device, plan.t3, plan.flow, plan.vocoder, plan.tf32)
         assert given == AUTO_TABLE[machine]
+        assert plan.slots == (0 if resolved.device == "cpu" else N_SLOTS)
         assert bool(plan.window_sizes) is plan.prompt_cache is plan.trims_silence is stream
         assert {"t3", "device"} <= resolved.reasons.keys()
         for name in ("flow", "vocoder"):
@@ -137,7 +138,7 @@ def test_no_plan_is_refused_and_every_change_has_a_reason(
     resolved = BACKEND.resolve(PLANS[name], "auto")
     for field in fields(Plan):
         wanted, given = (getattr(plan, field.name) for plan in (PLANS[name], resolved.plan))
-        if wanted != given and field.name != "tf32":  # which only GPUs have
+        if wanted != given and field.name not in ("tf32", "slots"):  # which only GPUs have
             assert resolved.reasons[field.name] in str(resolved)
     assert resolved.plan == BACKEND.resolve(resolved.plan, resolved.device).plan
     if name == "reference":

@@ -95,7 +95,9 @@ def test_without_a_grid_there_is_one_window() -> None:
 # ---- what is heard ----
 
 
-@pytest.mark.parametrize(("name", "n_extra"), [("multilingual-hi", -1), ("nano", 3)])
+@pytest.mark.parametrize(
+    ("name", "n_extra"), [pytest.param("multilingual-hi", -1, marks=pytest.mark.slow), ("nano", 3)]
+)
 def test_saying_is_all_that_is_streamed(releases: Path, name: str, n_extra: int) -> None:
     tts = load(releases, name)
     audio = tts.say(TEXT, max_tokens=N_TOKENS, seed=3)

@@ -125,6 +125,7 @@ class Plan:
     flow: Literal["fp32", "bf16"] = "fp32"
     vocoder: Literal["fp32", "bf16"] = "fp32"
     tf32: bool = False  # GPUs may round the inputs of fp32 products to 10 bits
+    slots: int = 0  # requests that share a T3 step of fixed shape, on GPUs; 0: any shape
     prompt_cache: bool = False  # the flow's state behind a voice's recording is computed once
     window_sizes: tuple[int, ...] = ()  # tokens of each window, the last one repeated; (): whole
     vocoder_lookahead: int = 10  # mel frames that the vocoder holds back between windows
@@ -146,7 +147,8 @@ class Plan:
         sizes = "-".join(map(str, self.window_sizes))
         windows = [f"windows={sizes}", f"lookahead={self.vocoder_lookahead}"] if sizes else []
         precisions = [f"{part}={getattr(self, part)}" for part in ("t3", "flow", "vocoder")]
-        return "; ".join([self.name, *precisions, *windows, *switches])
+        slots = [f"slots={self.slots}"] if self.slots else []
+        return "; ".join([self.name, *precisions, *slots, *windows, *switches])
 
 
 AUTO = "auto"  # the plan that suits the device
@@ -162,10 +164,11 @@ def check_device(name: str) -> None:
         raise OptionError(f"{name!r} is not the name of a device; give one of {DEVICES}")
 
 
+N_SLOTS = 8  # of a T3 step on GPUs
 WINDOW_SIZES = (8, 12, 14, 17, 21, 25)  # soon something to hear, then ever more at once
 PLANS = {
     "reference": Plan(),
-    "balanced": Plan("balanced", t3="int8", flow="bf16", vocoder="bf16", tf32=True),
+    "balanced": Plan("balanced", t3="int8", flow="bf16", vocoder="bf16", tf32=True, slots=N_SLOTS),
 }
 PLANS["fast"] = replace(PLANS["balanced"], name="fast", t3="int4", prompt_cache=True)
 PLANS["live"] = replace(

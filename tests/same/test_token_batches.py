@@ -15,6 +15,8 @@ from torch import Tensor
 
 from nightingale.backends.base import TokenEvent, TokenRequest
 from nightingale.backends.torch.engine import TorchTokenEngine
+from nightingale.backends.torch.slot_engine import SlotTokenEngine
+from nightingale.backends.torch.t3 import slots
 from nightingale.backends.torch.t3.model import T3
 from nightingale.backends.torch.t3.quantized import QuantizedStack, quantize
 from nightingale.core import Family
@@ -70,9 +72,12 @@ def alone(family: Family, bits: Precision, number: int) -> Said:
     return noted(events)
 
 
-def together(family: Family, bits: Precision, n_requests: int, width: int) -> list[Said]:
+def together(
+    family: Family, bits: Precision, n_requests: int, width: int, n_slots: int = 0
+) -> list[Said]:
     """Admitted at drawn times, stepped in drawn company of up to `width`."""
-    rng, engine = random.Random(width), TorchTokenEngine(model(family, bits))
+    t3, rng = model(family, bits), random.Random(width)
+    engine = SlotTokenEngine(t3, n_slots) if n_slots else TorchTokenEngine(t3)
     waiting = list(range(n_requests))
     said: dict[int, list[TokenEvent]] = {number: [] for number in waiting}
     live: dict[int, int] = {}  # number in the engine -> ours
@@ -105,6 +110,34 @@ def test_company_changes_no_token(family: Family, bits: Precision) -> None:
 @pytest.mark.parametrize("family", ["multilingual", "turbo"])
 def test_company_changes_no_token_of_many(family: Family, bits: Precision, width: int) -> None:
     check(family, bits, 64, width)
+
+
+@pytest.mark.parametrize("n_slots", [pytest.param(1, marks=pytest.mark.slow), 4])
+@pytest.mark.parametrize("family", ["multilingual", "nano"])
+def test_slots_change_no_token(family: Family, n_slots: int) -> None:
+    wanted = [alone(family, None, number) for number in range(12)]
+    assert together(family, None, 12, 6, n_slots) == wanted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_slots", [1, 4, 8])
+@pytest.mark.parametrize("family", ["english", "multilingual", "turbo"])
+def test_slots_change_no_token_of_many(family: Family, n_slots: int) -> None:
+    """Fewer slots than requests: some are parked meanwhile."""
+    wanted = [alone(family, None, number) for number in range(64)]
+    assert together(family, None, 64, 8, n_slots) == wanted
+
+
+def test_a_leak_between_slots_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that sees the keys of the slot before it."""
+    attend = slots._SlotContext.attend
+
+    def leaky(self: Any, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        return attend(self, layer, queries, keys + 0.3 * keys.roll(self.n_rows, 0), values)
+
+    wanted = [alone("multilingual", None, number) for number in range(12)]
+    monkeypatch.setattr(slots._SlotContext, "attend", leaky)
+    assert together("multilingual", None, 12, 6, 4) != wanted
 
 
 @pytest.mark.parametrize("bits", [8, 4])

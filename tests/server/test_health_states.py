@@ -161,6 +161,7 @@ def test_health_tells_the_truth(
     asyncio.run(asyncio.wait_for(check(), 60))
 
 
+@pytest.mark.slow
 def test_an_open_breaker_refuses_at_once_and_says_when_to_come_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +206,7 @@ def test_a_worker_that_dies_as_soon_as_it_listens_is_not_started_again_and_again
     asyncio.run(asyncio.wait_for(check(), 60))
 
 
+@pytest.mark.slow
 def test_the_breaker_closes_when_a_trial_succeeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,7 +40,7 @@ async def speak(dispatcher: Dispatcher, text: str) -> None:
     ("text", "noted"),
     [
         ("die", "worker died"),
-        ("stop", "unresponsive"),
+        pytest.param("stop", "unresponsive", marks=pytest.mark.slow),
         ("nonsense", "connection to the worker lost"),
     ],
 )

@@ -202,17 +202,23 @@ def test_a_request_that_kills_workers_fails_and_the_others_go_on(
 
 
 # The same, but by its tokens: in the middle of an utterance, beside those of others.
+# When it is beside others for the first time; from then on always there.
 POISON_TOKENS = """
 import os, signal
+from pathlib import Path
 from nightingale.backends.torch import engine as module
+
+notes = Path({notes!r})
 
 def step(self, numbers):
     for number in numbers:
         live = self._live[number]
-        is_third = len(live.utterance._text) < 20  # part of the text: all are under way by then
-        if is_third and live.sampler.n_tokens == 3 and live.sampler._max == {max_tokens}:
-            with open({notes!r}, "a") as file:
-                print(len(numbers), file=file)
+        place = [len(live.utterance._text), live.sampler.n_tokens]
+        known = [line.split() for line in notes.read_text().splitlines()] if notes.exists() else []
+        is_there = place == list(map(int, known[0][1:])) if known else len(numbers) > 1
+        if is_there and live.sampler._max == {max_tokens} and live.sampler.n_tokens:
+            with notes.open("a") as file:
+                print(len(numbers), *place, file=file)
             os.kill(os.getpid(), signal.SIGSEGV)
     return usual(self, numbers)
 
@@ -235,7 +241,7 @@ def test_a_request_that_kills_the_worker_of_a_batch_fails_and_its_mates_go_on(
             await it.speak(it.ask(TEXT, max_tokens=max_tokens))
         for n, mate in enumerate(await asyncio.gather(*mates)):
             assert np.array_equal(mate, solo(TEXT, seed=n))
-        n_together = [int(line) for line in notes.read_text().split()]
+        n_together = [int(line.split()[0]) for line in notes.read_text().splitlines()]
         assert n_together[0] > 1
         assert set(n_together[1:]) == {1}
 

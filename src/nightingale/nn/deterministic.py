@@ -1,7 +1,8 @@
 """Products whose last bits do not depend on how many threads computed them.
 
 The libraries split long sums among threads, and the rounding then tells how many there were. What
-is short they leave whole, so what is long is cut here, always at the same places.
+is short they leave whole, so what is long is cut here, always at the same places. Other devices
+than the host have no threads of ours: there, each is one product.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from contextlib import contextmanager
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from nightingale.nn.device import HOST
 
 LINEAR_REACH = 512  # inputs of a sum that stays whole, for MANY positions and more
 MANY = 16
@@ -40,6 +43,8 @@ class Linear(nn.Linear):
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`F.linear` of (..., D) by (D', D), the same on one thread and on many."""
+    if x.device != HOST:
+        return F.linear(x, weight, bias)
     flat = x.reshape(-1, weight.shape[1])
     n_positions = len(flat)
     if n_positions <= max(FEW):
@@ -66,6 +71,8 @@ def convolve(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, *, padding: int = 0, dilation: int = 1
 ) -> Tensor:
     """`F.conv1d` of (B, D, T) by (D', D, n), the same on one thread and on many."""
+    if x.device != HOST:
+        return F.conv1d(x, weight, bias, padding=padding, dilation=dilation)
     kernel = weight.shape[-1]
     if kernel == 1:  # the library has a way of its own for these, and it depends on everything
         return linear(x.mT, weight[..., 0], bias).mT

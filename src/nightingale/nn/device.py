@@ -42,6 +42,11 @@ class Placement:
     def has_tf32(self) -> bool:
         return self.device.type == "cuda"
 
+    @property
+    def has_graphs(self) -> bool:
+        """Whether a step of fixed shape can be captured, and replayed without Python."""
+        return self.device.type == "cuda"
+
 
 def choose(wanted: str = AUTO_DEVICE) -> Placement:
     """Pick the device: any that torch can compute on here, by its name for it."""

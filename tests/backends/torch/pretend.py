@@ -3,7 +3,8 @@
 torch lets Python be the backend of its device type PrivateUse1. What a real device refuses is an
 error here, at the line that asked for it: tensors of two devices in one operation, `.numpy()`,
 float64 where MPS is pretended, an attention mask at an address that CUDA kernels cannot read. With
-`without_syncs` so is every wait of the host for the device. Proves placement, not rounding.
+`without_syncs` so is every wait of the host for the device. With `shapes_only` tensors have no
+numbers, so that models of any size cost nothing. Proves placement, not rounding.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.grad_mode import inference_mode
 from torch.utils import backend_registration
 
@@ -38,6 +39,9 @@ _RESHAPES_IN_PLACE = (
 )
 
 
+Tape = list[tuple[str, tuple[tuple[int, ...], ...]]]  # operations, and the shapes of each
+
+
 class WrongDeviceError(RuntimeError):
     """What the real thing would refuse."""
 
@@ -52,9 +56,12 @@ class Machine:
     def __init__(self) -> None:
         self.is_mps = False
         self.forbids_syncs = False
+        self.shapes_only = False
         self.has_wrong_attention = os.environ.get("PRETEND_FAULT") == "attention"
-        self.n_kernels: Counter[str] = Counter()
+        self.n_kernels: Counter[str] = Counter()  # without views, which cost the device nothing
         self.n_syncs = 0
+        self.n_copies = 0  # from the host
+        self.tape: Tape | None = None  # of a capture
 
     def sync(self, what: str) -> None:
         self.n_syncs += 1
@@ -74,6 +81,7 @@ class PretendTensor(Tensor):
     def __new__(cls, host: Tensor) -> PretendTensor:
         if machine.is_mps and host.dtype in _WIDE:
             raise WrongDeviceError(f"{host.dtype} is not supported by the device")
+        host = host.to("meta") if machine.shapes_only else host
         made: PretendTensor = Tensor._make_wrapper_subclass(
             cls,
             host.shape,
@@ -137,7 +145,10 @@ def _mapped(change: Callable[[Any], Any], given: Any) -> Any:
 def _compute(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """By the CPU; what comes out is on the device."""
     name = getattr(func, "__name__", str(func))
-    machine.n_kernels[name] += 1
+    machine.n_kernels[name] += not _is_view(func)
+    if machine.tape is not None:
+        shapes = tuple(tuple(given.shape) for given in args if isinstance(given, Tensor))
+        machine.tape.append((name, shapes))
     inner: dict[int, PretendTensor] = {}
 
     def to_host(tensor: Tensor) -> Tensor:
@@ -157,6 +168,14 @@ def _compute(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
 
     with torch._C.DisableTorchFunction():
         return _mapped(to_device, func(*_mapped(to_host, args), **_mapped(to_host, kwargs)))
+
+
+@functools.cache
+def _is_view(func: Any) -> bool:
+    """Gives back a part of what it was given, and computes nothing."""
+    schema = getattr(func, "_schema", None)
+    alias = schema.returns[0].alias_info if schema and schema.returns else None
+    return (alias is not None and not alias.is_write) or func is aten._unsafe_view.default
 
 
 @functools.cache
@@ -190,6 +209,7 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
 
 def _copied(source: Tensor, device: Any = None, **kwargs: Any) -> Tensor:
     assert isinstance(source, PretendTensor)
+    machine.n_kernels["_to_copy.default"] += 1
     kwargs.pop("pin_memory", None)
     host: Tensor = aten._to_copy.default(source.host, **kwargs)
     if device is None or torch.device(device).type == NAME:
@@ -201,6 +221,11 @@ def _copied(source: Tensor, device: Any = None, **kwargs: Any) -> Tensor:
 def _copy(target: Tensor, source: Tensor) -> Tensor:
     if not isinstance(target, PretendTensor):
         machine.sync("a copy to the host")
+    elif not isinstance(source, PretendTensor):
+        machine.n_copies += 1
+        if machine.tape is not None:
+            raise HiddenSyncError("a copy from the host cannot be captured")
+    machine.n_kernels["copy_.default"] += 1
     hosts = (t.host if isinstance(t, PretendTensor) else t for t in (target, source))
     aten.copy_.default(*hosts)
     return target
@@ -320,6 +345,29 @@ def pretending(*, mps: bool = False) -> Iterator[Machine]:
         yield machine
     finally:
         leave()
+
+
+@contextmanager
+def capturing() -> Iterator[Tape]:
+    """What can be captured and replayed: no wait, no copy from the host; gives all operations and
+    their shapes, which must be the same the next time."""
+    tape: Tape = []
+    machine.tape = tape
+    try:
+        with without_syncs():
+            yield tape
+    finally:
+        machine.tape = None
+
+
+def as_shapes(module: nn.Module) -> None:
+    """On the device, without its numbers."""
+    for part in module.modules():
+        stores: tuple[dict[str, Any], ...] = part._parameters, part._buffers
+        for tensors in stores:
+            for name, tensor in tensors.items():
+                if tensor is not None:
+                    tensors[name] = PretendTensor(tensor.detach().to("meta"))
 
 
 @contextmanager

@@ -20,28 +20,36 @@ import pytest
 import soundfile
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 import nightingale
 from nightingale import Nightingale
-from nightingale.backends.base import WindowJob
+from nightingale.backends.base import TokenRequest, WindowJob
 from nightingale.backends.torch.flow import encoder
-from nightingale.backends.torch.t3.model import T3
+from nightingale.backends.torch.flow.model import CONFIGS as FLOW_CONFIGS
+from nightingale.backends.torch.flow.model import Flow
+from nightingale.backends.torch.slot_engine import SlotTokenEngine
+from nightingale.backends.torch.t3.model import CONFIGS, T3
+from nightingale.backends.torch.t3.slots import SlotStep
 from nightingale.backends.torch.vocoder import stft
-from nightingale.core import PLANS, Plan
+from nightingale.core import PLANS, Family, Plan
+from nightingale.families import FAMILIES as FAMILY_SPECS
 from nightingale.loader import LoadOptions
 from nightingale.measure import limits
 from nightingale.measure.bench import bench
-from nightingale.measure.random_model import random_components
+from nightingale.measure.random_model import random_components, random_voice
 from nightingale.measure.stages import torch_stages
 from nightingale.measure.verify import Verifier
-from nightingale.nn import device
+from nightingale.nn import deterministic, device
 from nightingale.nn.device import Placement
+from nightingale.nn.meta_init import meta_init
 from nightingale.noise import NoiseStream, exponential
 from nightingale.voice.clone import clone
 from nightingale.windowing import token_windows
 from tests.backends.torch import pretend
 from tests.backends.torch.pretend import HiddenSyncError, Machine, WrongDeviceError
 from tests.server.running import serving
+from tests.tiny import tiny_t3, tiny_text, tiny_voice
 from tests.tiny_release import make_release
 
 FAMILIES = ("english", "multilingual-hi", "turbo", "nano")
@@ -61,6 +69,12 @@ def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
 def gpu() -> Iterator[Machine]:
     with pretend.pretending() as there:
         yield there
+
+
+@pytest.fixture
+def plain_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums on the host are cut as on devices, that is, not at all: the numbers are the same."""
+    monkeypatch.setattr(deterministic, "HOST", torch.device("meta"))
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +144,7 @@ def test_a_mask_that_cuda_cannot_read_is_refused(gpu: Machine) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("plain_products")
 @pytest.mark.parametrize("plan", [PLANS["reference"], WINDOWS], ids=lambda plan: plan.name)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_says_there_what_it_says_here(
@@ -145,6 +160,7 @@ def test_every_family_says_there_what_it_says_here(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("plain_products")
 @pytest.mark.parametrize("plan", ["reference", "live"])
 def test_the_bundled_model_speaks_there(gpu: Machine, plan: str) -> None:
     wanted = {"decoder": "meanflow", "watermark": False}
@@ -361,8 +377,97 @@ def test_a_server_speaks_there(releases: Path, tmp_path: Path) -> None:
         reply = httpx.post(f"{server.url}/v1/audio/speech", json=body, timeout=60)
         assert reply.status_code == 200, reply.text
         assert reply.headers["x-plan"].startswith(
-            "auto; t3=fp32; flow=fp32; vocoder=fp32; windows=8"
+            "auto; t3=fp32; flow=fp32; vocoder=fp32; slots=8; windows=8"
         )
         assert reply.headers["x-plan"].endswith("; device=pretend")
         assert len(reply.content) > 1000
         assert "plan auto on pretend" in server.log.read_text()
+
+
+# Budgets, by shapes: what a step and a render ask of a device, full size.
+
+MAX_STEP_KERNELS = 850
+MAX_RENDER_KERNELS = 10_000
+
+
+@pytest.fixture
+def shapes() -> Iterator[Machine]:
+    with pretend.pretending() as there:
+        there.shapes_only = True
+        yield there
+
+
+def full_size_step(family: Family, n_slots: int) -> SlotStep:
+    with meta_init():
+        t3 = T3(CONFIGS[family])
+    pretend.as_shapes(t3.eval().requires_grad_(False))
+    return SlotStep(t3, n_slots)
+
+
+@pytest.mark.parametrize("n_slots", [1, 4, 32])
+@pytest.mark.parametrize("family", ["multilingual", pytest.param("turbo", marks=pytest.mark.slow)])
+def test_a_step_is_captured_within_its_budget(
+    shapes: Machine, family: Family, n_slots: int
+) -> None:
+    step = full_size_step(family, n_slots)
+    shapes.n_kernels.clear()
+    with pretend.capturing() as first:
+        step(512)
+    assert 300 < shapes.n_kernels.total() <= MAX_STEP_KERNELS
+    assert (shapes.n_syncs, shapes.n_copies) == (0, 0)
+    with pretend.capturing() as second:
+        step(512)
+    assert first == second
+
+
+def test_steps_that_cannot_be_captured_are_refused(
+    gpu: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wait, a number from the host, and a shape that follows the length."""
+    t3 = tiny_t3().to(pretend.NAME)
+    step, draw = SlotStep(t3, 2), SlotStep._draw
+    step.active.fill_(True)
+
+    def waiting(self: SlotStep, logits: Tensor, *rest: Any) -> Tensor:
+        assert float(logits[0, 0]) < torch.inf
+        return draw(self, logits, *rest)
+
+    def copying(self: SlotStep, logits: Tensor, *rest: Any) -> Tensor:
+        return draw(self, logits.mul_(torch.ones(1).to(logits.device)), *rest)
+
+    for broken in (waiting, copying):
+        with monkeypatch.context() as patch, pretend.capturing():
+            patch.setattr(SlotStep, "_draw", broken)
+            with pytest.raises(HiddenSyncError):
+                step(512)
+    with pretend.capturing() as first:
+        step(512)
+    with pretend.capturing() as second:
+        step(640 if step.reserve(640) else 0)
+    assert first != second
+
+
+def test_one_read_back_is_all_that_a_token_costs(gpu: Machine) -> None:
+    engine = SlotTokenEngine(tiny_t3().to(pretend.NAME), 4)
+    options = replace(FAMILY_SPECS["multilingual"].options, max_tokens=40)
+    live = [
+        engine.add(TokenRequest(tiny_text(n), tiny_voice(n), replace(options, seed=n)))
+        for n in range(3)
+    ]
+    for _ in range(3):
+        engine.step(live)
+    gpu.n_syncs = gpu.n_copies = 0
+    for _ in range(10):
+        engine.step(live)
+    assert (gpu.n_syncs, gpu.n_copies) == (10, 0)
+
+
+@pytest.mark.slow
+def test_a_render_stays_within_its_budget(shapes: Machine) -> None:
+    """Five seconds behind a recording of ten, in ten steps."""
+    with meta_init():
+        flow = Flow(FLOW_CONFIGS["standard"])
+    pretend.as_shapes(flow.eval().requires_grad_(False))
+    flow.render(torch.zeros(125, dtype=torch.int64), random_voice(150, 10.0).flow, 0)
+    assert 5_000 < shapes.n_kernels.total() <= MAX_RENDER_KERNELS
+    assert shapes.n_syncs == 0

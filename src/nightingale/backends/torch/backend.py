@@ -18,6 +18,8 @@ from nightingale.backends.torch.load import (
     load_vocoder,
 )
 from nightingale.backends.torch.resolve import resolve
+from nightingale.backends.torch.slot_engine import SlotTokenEngine
+from nightingale.backends.torch.t3.captured import CapturedStep
 from nightingale.backends.torch.t3.model import T3
 from nightingale.backends.torch.vocoder.model import Vocoder
 from nightingale.core import Plan
@@ -75,6 +77,14 @@ class TorchBackend:
 BACKEND = TorchBackend()
 
 
+def _token_engine(t3: T3, plan: Plan, placement: Placement) -> TorchTokenEngine:
+    if not plan.slots:
+        return TorchTokenEngine(t3)
+    if placement.has_graphs:
+        return SlotTokenEngine(t3, plan.slots, CapturedStep)
+    return SlotTokenEngine(t3, plan.slots)
+
+
 def assemble(
     t3: T3,
     flow: Flow,
@@ -93,7 +103,7 @@ def assemble(
     if few and resolved.plan.prompt_cache:
         resolved = resolved.changed("prompt_cache", True, few)
     return LoadedModel(
-        TorchTokenEngine(t3),
+        _token_engine(t3, resolved.plan, placement),
         make_decoder(
             flow,
             accelerate_vocoder(vocoder, placement, resolved.plan),

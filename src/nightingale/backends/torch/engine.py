@@ -19,8 +19,11 @@ from nightingale.errors import NightingaleError
 
 
 @dataclass(slots=True, eq=False)
-class _Live:
+class Live:
+    """A request under way."""
+
     number: int
+    request: TokenRequest
     utterance: Utterance
     sampler: SequenceSampler
     guard: Guard | None
@@ -33,7 +36,7 @@ class TorchTokenEngine:
         self.t3 = t3
         self._prefixes = Prefixes(t3.prefix)
         self._numbers = count(1)
-        self._live: dict[int, _Live] = {}
+        self._live: dict[int, Live] = {}
 
     def __len__(self) -> int:
         return len(self._live)
@@ -46,7 +49,7 @@ class TorchTokenEngine:
         prefix = self._prefixes.get(request.prompt, options.exaggeration)
         begun = self.t3.begin(request.text, prefix, options, guard=guard, forced=request.forced)
         number = next(self._numbers)
-        self._live[number] = _Live(number, *begun, guard)
+        self._live[number] = Live(number, request, *begun, guard)
         return number
 
     @torch.inference_mode()
@@ -63,7 +66,7 @@ class TorchTokenEngine:
                 events.append(TokenEvent.failed(one.number, error))
         return events
 
-    def _read_together(self, requests: Sequence[_Live]) -> dict[int, Tensor]:
+    def _read_together(self, requests: Sequence[Live]) -> dict[int, Tensor]:
         """The logits of those that are under way, by number; nothing: they are read one by one."""
         if len(requests) < 2 or not self.t3.is_batchable:
             return {}
@@ -75,13 +78,13 @@ class TorchTokenEngine:
         return {one.number: own for one, own in zip(requests, logits, strict=True)}
 
     @staticmethod
-    def _read(live: _Live) -> Tensor:
+    def _read(live: Live) -> Tensor:
         """The logits of one request's next token."""
         if live.sampler.n_tokens == 0:
             return live.utterance.first()
         return live.utterance.next(live.sampler.token, live.sampler.n_tokens - 1)
 
-    def _draw(self, live: _Live, logits: Tensor) -> TokenEvent:
+    def _draw(self, live: Live, logits: Tensor) -> TokenEvent:
         token, guard, is_last = live.sampler.draw(logits), live.guard, live.sampler.is_over
         if is_last:
             self.cancel(live.number)

@@ -24,7 +24,9 @@ def resolve(plan: Plan, placement: Placement) -> ResolvedPlan:
     vocoder, reasons["vocoder"] = _vocoder(plan, placement)
     if plan.name == AUTO:
         reasons["windows"] = "for streaming"
-    given = replace(plan, t3=t3, flow=flow, vocoder=vocoder, tf32=plan.tf32 and placement.has_tf32)
+    slots, reasons["slots"] = _slots(plan, placement)
+    tf32 = plan.tf32 and placement.has_tf32
+    given = replace(plan, t3=t3, flow=flow, vocoder=vocoder, slots=slots, tf32=tf32)
     return ResolvedPlan(
         given, str(placement.device), {name: why for name, why in reasons.items() if why}
     )
@@ -55,6 +57,13 @@ def _t3(plan: Plan, placement: Placement) -> tuple[Precision, str]:
 def _elsewhere(wanted: str, reason: str) -> str:
     is_packed = wanted in ("int8", "int4")
     return f"{wanted} is read by the CPU alone; {reason}" if is_packed else reason
+
+
+def _slots(plan: Plan, placement: Placement) -> tuple[int, str]:
+    """On a CPU an unused slot costs as much as a used one; packed layers need none to batch."""
+    if not plan.slots or placement.is_host:
+        return 0, ""
+    return plan.slots, "in one CUDA graph" if placement.has_graphs else ""
 
 
 def _flow(plan: Plan, placement: Placement) -> tuple[Literal["fp32", "bf16"], str]:

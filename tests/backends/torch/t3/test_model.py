@@ -44,10 +44,11 @@ def test_rotary_frequencies_are_the_scaled_ones() -> None:
 def test_rotation_turns_pairs_like_complex_numbers() -> None:
     x = torch.randn(1, 1, 5, 8, generator=torch.Generator().manual_seed(0))
     angle = torch.rand(5, 4, generator=torch.Generator().manual_seed(1))
-    both = torch.cat((angle, angle), dim=-1)
+    cos, sin = angle.cos(), angle.sin()
+    tables = torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
     turned = torch.complex(x[..., :4], x[..., 4:]) * torch.polar(torch.ones(5, 4), angle)
     expected = torch.cat((turned.real, turned.imag), dim=-1)
-    assert torch.allclose(rotate(x, both.cos(), both.sin()), expected, atol=1e-6)
+    assert torch.allclose(rotate(x, *tables), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(

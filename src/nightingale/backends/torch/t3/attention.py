@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -48,6 +49,13 @@ def causal_mask(n_new: int, n_all: int, device: torch.device) -> Tensor | None:
     if n_new == 1:
         return None
     return torch.ones(n_new, n_all, dtype=torch.bool, device=device).tril(n_all - n_new)
+
+
+class Attends(Protocol):
+    """What layers ask of whoever keeps keys and values."""
+
+    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """(B, H, T, d_head) in, (B, T, D) out, causal over what was read before and what is new."""
 
 
 @dataclass(frozen=True, slots=True)

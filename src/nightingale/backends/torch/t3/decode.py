@@ -47,22 +47,22 @@ class SequenceSampler:
     ) -> None:
         self._sample, self._noise, self._max, self._forced = sample, noise, max_tokens, forced
         self._penalizes_start = penalizes_start
-        self._seen: Tensor | None = None
+        self.seen: Tensor | None = None  # (V,) bool: tokens that were said
         self.token = torch.tensor(START_OF_SPEECH)  # drawn last
         self.n_tokens = 0
         self.is_over = False
 
     def draw(self, logits: Tensor) -> int:
         """One more; END_OF_SPEECH is the last, unless the limit was reached."""
-        if self._seen is None:
-            self._seen = torch.zeros_like(logits, dtype=torch.bool)
-            self._seen[START_OF_SPEECH] = True
-        self.token = self._sample(logits, self._seen, self._noise(self.n_tokens))
+        if self.seen is None:
+            self.seen = torch.zeros_like(logits, dtype=torch.bool)
+            self.seen[START_OF_SPEECH] = True
+        self.token = self._sample(logits, self.seen, self._noise(self.n_tokens))
         if self.n_tokens < len(self._forced):
             self.token = self.token.new_tensor(self._forced[self.n_tokens])
         if self.n_tokens == 0 and not self._penalizes_start:
-            self._seen[START_OF_SPEECH] = False
-        self._seen[self.token] = True
+            self.seen[START_OF_SPEECH] = False
+        self.seen[self.token] = True
         self.n_tokens += 1
         number = int(self.token)
         self.is_over = number == END_OF_SPEECH or self.n_tokens == self._max

@@ -10,7 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nightingale.backends.torch.t3.attention import Alignment, ForwardContext, split_heads
+from nightingale.backends.torch.t3.attention import (
+    Alignment,
+    Attends,
+    ForwardContext,
+    split_heads,
+)
 from nightingale.backends.torch.t3.cache import KVCache
 from nightingale.nn.deterministic import linear
 
@@ -34,12 +39,20 @@ class Gpt2(nn.Module):
         """Read (B, T, D) behind what the cache holds; returns the normed last layer, (B, T, D)."""
         start = cache.length if cache else 0
         context = ForwardContext.of(x, cache, alignment)
-        x = x + self.wpe.weight[start : start + x.shape[1]]
-        for layer in self.h:
-            x = layer(x, context)
+        x = self._read(x + self.wpe.weight[start : start + x.shape[1]], context)
         if cache is not None:
             cache.advance(x.shape[1])
-        return self.ln_f(x)
+        return x
+
+    def read_at(self, x: Tensor, positions: Tensor, context: Attends) -> Tensor:
+        """Likewise for (B, 1, D), each row at a position of its own, (B,)."""
+        return self._read(x + self.wpe.weight[positions][:, None], context)
+
+    def _read(self, x: Tensor, context: Attends) -> Tensor:
+        for layer in self.h:
+            x = layer(x, context)
+        out: Tensor = self.ln_f(x)
+        return out
 
 
 class Layer(nn.Module):
@@ -50,7 +63,7 @@ class Layer(nn.Module):
         self.ln_2 = nn.LayerNorm(d_model, NORM_EPS)
         self.mlp = _FeedForward(d_model, d_ffn)
 
-    def forward(self, x: Tensor, context: ForwardContext) -> Tensor:
+    def forward(self, x: Tensor, context: Attends) -> Tensor:
         x = x + self.attn(self.ln_1(x), context)
         return x + self.mlp(self.ln_2(x))
 
@@ -63,7 +76,7 @@ class _Attention(nn.Module):
         self.c_attn = _InOut(d_model, 3 * d_model)
         self.c_proj = _InOut(d_model, d_model)
 
-    def forward(self, x: Tensor, context: ForwardContext) -> Tensor:
+    def forward(self, x: Tensor, context: Attends) -> Tensor:
         queries, keys, values = (
             split_heads(part, self.n_heads) for part in self.c_attn(x).chunk(3, dim=-1)
         )

@@ -30,7 +30,7 @@ class Guard:
         self.alignment = Alignment(heads)
         self.places: list[int] = []  # the text token that each speech token belongs to
         self._n_text = n_text
-        self._sure = min(0.5, max(SURE, 3 / n_text))
+        self.sure = min(0.5, max(SURE, 3 / n_text))  # attention from which a look counts
         self._place = self._n_still = self._n_sure = 0
 
     def watch(self, sample: Sampler) -> Sampler:
@@ -52,11 +52,16 @@ class Guard:
         """Whether the text was followed to its end, as far as the heads can tell."""
         return not self._is_sure or self._is_at_end
 
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """The text token that is being said, tokens since it moved, tokens that were sure of it."""
+        return self._place, self._n_still, self._n_sure
+
     def _look(self, row: Tensor) -> None:
         """(heads, text tokens) of the step before"""
         most, place = row.mean(0).max(0)
         self._n_still += 1
-        if float(most) >= self._sure:
+        if float(most) >= self.sure:
             self._n_sure += 1
             if 0 < int(place) - self._place <= JUMP:
                 self._place, self._n_still = int(place), 0

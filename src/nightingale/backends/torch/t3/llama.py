@@ -11,7 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nightingale.backends.torch.t3.attention import Alignment, ForwardContext, split_heads
+from nightingale.backends.torch.t3.attention import (
+    Alignment,
+    Attends,
+    ForwardContext,
+    split_heads,
+)
 from nightingale.backends.torch.t3.cache import KVCache
 from nightingale.nn.deterministic import Linear
 from nightingale.nn.device import HOST
@@ -35,7 +40,8 @@ class Llama(nn.Module):
         self.norm = nn.RMSNorm(d_model, NORM_EPS)
         cos, sin = rotary_tables(d_model // n_heads, n_pos)
         self.register_buffer("cos", cos, persistent=False)
-        self.register_buffer("sin", sin, persistent=False)
+        left, right = sin.chunk(2, dim=-1)
+        self.register_buffer("sin", torch.cat((-left, right), dim=-1), persistent=False)
         self.cos: Tensor
         self.sin: Tensor
 
@@ -45,13 +51,22 @@ class Llama(nn.Module):
         """Read (B, T, D) behind what the cache holds; returns the normed last layer, (B, T, D)."""
         start = cache.length if cache else 0
         here = slice(start, start + x.shape[1])
-        rotation = self.cos[here].to(x.dtype), self.sin[here].to(x.dtype)
-        context = ForwardContext.of(x, cache, alignment)
-        for layer in self.layers:
-            x = layer(x, rotation, context)
+        x = self._read(x, (self.cos[here], self.sin[here]), ForwardContext.of(x, cache, alignment))
         if cache is not None:
             cache.advance(x.shape[1])
-        return self.norm(x)
+        return x
+
+    def read_at(self, x: Tensor, positions: Tensor, context: Attends) -> Tensor:
+        """Likewise for (B, 1, D), each row at a position of its own, (B,)."""
+        here = positions[:, None, None]  # (B, 1, 1): all heads, one position
+        return self._read(x, (self.cos[here], self.sin[here]), context)
+
+    def _read(self, x: Tensor, rotation: tuple[Tensor, Tensor], context: Attends) -> Tensor:
+        rotation = rotation[0].to(x.dtype), rotation[1].to(x.dtype)
+        for layer in self.layers:
+            x = layer(x, rotation, context)
+        out: Tensor = self.norm(x)
+        return out
 
 
 class Layer(nn.Module):
@@ -62,9 +77,7 @@ class Layer(nn.Module):
         self.input_layernorm = nn.RMSNorm(d_model, NORM_EPS)
         self.post_attention_layernorm = nn.RMSNorm(d_model, NORM_EPS)
 
-    def forward(
-        self, x: Tensor, rotation: tuple[Tensor, Tensor], context: ForwardContext
-    ) -> Tensor:
+    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], context: Attends) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), rotation, context)
         return x + self.mlp(self.post_attention_layernorm(x))
 
@@ -79,9 +92,7 @@ class _Attention(nn.Module):
         self.v_proj = Linear(d_model, d_model, bias=False)
         self.o_proj = Linear(d_model, d_model, bias=False)
 
-    def forward(
-        self, x: Tensor, rotation: tuple[Tensor, Tensor], context: ForwardContext
-    ) -> Tensor:
+    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], context: Attends) -> Tensor:
         queries = rotate(split_heads(self.q_proj(x), self.n_heads), *rotation)
         keys = rotate(split_heads(self.k_proj(x), self.n_heads), *rotation)
         values = split_heads(self.v_proj(x), self.n_heads)
@@ -100,9 +111,12 @@ class _FeedForward(nn.Module):
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn each pair (i, i + d_head / 2) of (B, H, T, d_head) by its position's angle."""
+    """Turn each pair (i, i + d_head / 2) of (B, H, T, d_head) by its position's angle.
+
+    The first half of `sin` is negative: the left of a pair becomes left * cos - right * sin.
+    """
     left, right = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-right, left), dim=-1) * sin
+    return x * cos + torch.cat((right, left), dim=-1) * sin
 
 
 def rotary_tables(d_head: int, n_pos: int) -> tuple[Tensor, Tensor]:

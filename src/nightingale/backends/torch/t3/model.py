@@ -268,11 +268,10 @@ class Utterance:
     @torch.inference_mode()
     def first(self) -> Tensor:
         """Lay out voice, text and start; the guidance row joins for the start alone."""
-        model, n_voice = self._model, self._prefix.voice.length
-        n_prompt = n_voice + len(self._text)
+        model, (_, n_prompt) = self._model, self.text_span
         room = n_prompt + RESERVE
         if self._alignment is not None:
-            self._alignment.text = (n_voice, n_prompt)
+            self._alignment.text = self.text_span
         x = model.embed_text(self._text)
         if not self._weight:
             self._cache = self._prefix.voice.fork(room)
@@ -286,6 +285,12 @@ class Utterance:
     @torch.inference_mode()
     def next(self, token: Tensor, index: int) -> Tensor:
         return self._read(self._model.embed_speech(token, index))
+
+    @property
+    def text_span(self) -> tuple[int, int]:
+        """The first position of the text, and the one behind it."""
+        n_voice = self._prefix.voice.length
+        return n_voice, n_voice + len(self._text)
 
     @property
     def slot(self) -> tuple[KVCache, Alignment | None]:
@@ -315,7 +320,7 @@ class _Positions(nn.Module):
         super().__init__()
         self.emb = nn.Embedding(n_positions, d_model)
 
-    def forward(self, where: slice) -> Tensor:
+    def forward(self, where: slice | Tensor) -> Tensor:
         return self.emb.weight[where]  # (T, D)
 
 

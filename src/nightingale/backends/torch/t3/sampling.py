@@ -24,18 +24,18 @@ def guide(logits: Tensor, weight: float) -> Tensor:
     return with_text + weight * (with_text - without)
 
 
-def penalize(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
+def penalize(logits: Tensor, seen: Tensor, penalty: float | Tensor) -> Tensor:
     """Make every token that was already said less likely, once, however often it was said."""
     return torch.where(seen, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
 
 
-def keep_min_p(logits: Tensor, min_p: float) -> Tensor:
+def keep_min_p(logits: Tensor, min_p: float | Tensor) -> Tensor:
     """Drop tokens less likely than `min_p` times the likeliest."""
     p = logits.softmax(-1)
     return logits.masked_fill(p < min_p * p.amax(-1, keepdim=True), -torch.inf)
 
 
-def keep_top_p(logits: Tensor, top_p: float) -> Tensor:
+def keep_top_p(logits: Tensor, top_p: float | Tensor) -> Tensor:
     """Keep the likeliest tokens that together reach `top_p`, and never fewer than one."""
     ascending, index = logits.sort(-1)
     dropped = ascending.softmax(-1).cumsum(-1) <= 1 - top_p
