@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -178,14 +179,16 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def test_the_command_ends_with_json_and_compares_with_the_last_time(
     folder: Path, tmp_path: Path
 ) -> None:
-    def run() -> tuple[dict[str, object], str]:
+    def run(*more: str) -> tuple[dict[str, Any], str]:
         arguments = ["bench", "--model", str(folder), "--trials", "2", "--seconds", "0.4"]
-        arguments += ["--results", str(tmp_path / "results")]
+        arguments += ["--results", str(tmp_path / "results"), *more]
         done = CliRunner().invoke(app, arguments, env={"NIGHTINGALE_HOME": str(tmp_path / "home")})
         assert done.exit_code == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1]), done.stderr
 
-    facts, _ = run()
+    facts, report = run("--json")
+    assert report == ""
+    assert facts["machine"]["n_cores"] and facts["machine"]["instructions"]
     assert facts["n_trials"] == 2
     assert facts["n_tokens"] == 10
     _, report = run()
@@ -194,7 +197,7 @@ def test_the_command_ends_with_json_and_compares_with_the_last_time(
     assert len((tmp_path / "results" / "results.jsonl").read_text().splitlines()) == 2
 
 
-def test_weights_by_chance_are_finite_and_the_same_every_time() -> None:
+def test_random_weights_are_finite_and_the_same_every_time() -> None:
     def made() -> nn.Module:
         with torch.device("meta"):
             module = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))

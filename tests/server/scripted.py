@@ -48,7 +48,10 @@ def send(message, payload=b""):
     header = json.dumps(message).encode()
     connection.sendall(struct.pack("<II", len(header), len(payload)) + header + payload)
 
-send({"kind": "hello", "pid": os.getpid(), "model": "ramp", "plan": "live", "languages": ["en"],
+# "holds 2": as a device does whose memory has room for two requests.
+max_requests = int(behaviour.split()[1]) if behaviour.startswith("holds") else None
+send({"kind": "hello", "max_requests": max_requests, "pid": os.getpid(), "model": "ramp",
+      "plan": "live", "languages": ["en"],
       "fingerprint": {"canary": behaviour, "protocol": 1 if behaviour == "older" else 2}})
 while len(sizes := stream.read(8)) == 8:
     n_header, n_payload = struct.unpack("<II", sizes)

@@ -126,3 +126,16 @@ def test_a_worker_of_another_protocol_is_not_used(
 
     asyncio.run(asyncio.wait_for(check(), 30))
     assert "restart the server" in str([record.__dict__ for record in caplog.records])
+
+
+def test_no_more_are_admitted_than_fit_into_the_workers_memory(tmp_path: Path) -> None:
+    async def check() -> None:
+        dispatcher = server(tmp_path, "holds 2")
+        assert dispatcher.admission.limits.n_running == 8
+        await dispatcher.start()
+        limits = dispatcher.admission.limits
+        assert (limits.n_running, limits.n_running_per_owner, limits.n_open) == (2, 2, 8)
+        await asyncio.gather(*(speak(dispatcher, "one of five") for _ in range(5)))
+        await dispatcher.stop(0.0)
+
+    asyncio.run(asyncio.wait_for(check(), 60))

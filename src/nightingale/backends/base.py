@@ -175,6 +175,7 @@ class LoadedModel:
     encoder_device: str = CPU  # torch's, for the networks that make voices
     versions: Mapping[str, str] = field(default_factory=dict)  # of all that decides the last bits
     resolved: ResolvedPlan | None = None  # what this model made of it; None: as of any model
+    max_requests: int | None = None  # whose caches fit into memory at once; None: not known
 
 
 @dataclass(frozen=True, slots=True)

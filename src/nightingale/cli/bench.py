@@ -34,6 +34,9 @@ def bench(  # noqa: PLR0913, PLR0917
     plot: Path | None = typer.Option(
         None, help="Draw a bar chart of the stages and their limits into this file."
     ),
+    only_json: bool = typer.Option(
+        False, "--json", help="Print the line of JSON alone, with the machine it was measured on."
+    ),
     against: str | None = typer.Option(
         None, help="upstream: also time the chatterbox-tts package (full-size Multilingual)."
     ),
@@ -44,6 +47,7 @@ def bench(  # noqa: PLR0913, PLR0917
     """Measure the speed of each stage and the machine's limit for it; prints a line of JSON."""
     settings: Settings = context.obj
     console = stderr()
+    console.quiet = only_json
     if against not in (None, "upstream"):
         raise OptionError("there is only one to compare with: --against upstream")
     Plan.named(plan)
@@ -78,6 +82,7 @@ def bench(  # noqa: PLR0913, PLR0917
         "resolved": str(tts.components.plan),
         "seconds": str(seconds),
     }
+    versions = dict(tts.components.loaded.versions)
     console.print(str(tts.components.resolved), soft_wrap=True)
     with counting(console, "warming up", trials) as count:
         result = measure.bench(
@@ -98,4 +103,6 @@ def bench(  # noqa: PLR0913, PLR0917
         del tts  # theirs needs the memory
         with working(console, "measuring upstream"):
             shown["against_upstream"] = against_upstream(upstream_python, plan, trials)
+    if only_json:
+        shown["machine"] = {**measure.machine(), **versions}
     typer.echo(json.dumps({"subject": subject, **shown}))

@@ -119,6 +119,14 @@ def _torch_version() -> tuple[int, ...]:
     return tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 
 
+def hardware(device: torch.device) -> str:
+    """What the maker calls it; empty for the host, and where torch does not know."""
+    with suppress(RuntimeError, AttributeError):
+        if device.type != CPU:
+            return str(torch.get_device_module(device).get_device_name(device))
+    return ""
+
+
 def synchronize(device: torch.device) -> None:
     """Wait until everything that was asked of a device is computed, so that clocks are right."""
     if device.type != CPU:

@@ -18,7 +18,7 @@ import math
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from nightingale.errors import BusyError
@@ -43,6 +43,20 @@ class AdmissionLimits:
         0.9  # predicted real-time factor up to which new ones are taken; 0: no limit
     )
     queue_s: float = _QUEUE_S
+
+    def within(self, n_requests: int | None) -> AdmissionLimits:
+        """The same, but no more than fit into the worker's memory; None: that is not known.
+
+        So many fit if all become as long as they may; of open ones most are far from it.
+        """
+        if n_requests is None:
+            return self
+        return replace(
+            self,
+            n_running=min(self.n_running, n_requests),
+            n_open=min(self.n_open, 4 * n_requests),
+            n_running_per_owner=min(self.n_running_per_owner, n_requests),
+        )
 
     @property
     def n_open_per_owner(self) -> int:

@@ -217,7 +217,12 @@ class Dispatcher:
         weights = self.hello.get("fingerprint", {}).get("weights", {})
         digests = {name: digest[:16] for name, digest in weights.items()}
         plan = self.hello.get("explained_plan")
-        log.info("worker connected", extra={"model": model, "plan": plan, "weights": digests})
+        max_requests = self.hello.get("max_requests")
+        self.admission.limits = self.limits.admission.within(max_requests)
+        log.info(
+            "worker connected",
+            extra={"model": model, "plan": plan, "weights": digests, "max_requests": max_requests},
+        )
         for number, utterance in list(self._open.items()):
             if utterance.outcome is None and self._turns[number].is_running:
                 self._ask(utterance)

@@ -103,6 +103,7 @@ class Worker:
             "explained_plan": str(components.resolved),
             "window_sizes": list(components.plan.window_sizes),
             "device": components.loaded.device,
+            "max_requests": components.loaded.max_requests,
             "is_single": components.spec.is_single,
             "decoder": components.decoder,
             "is_watermarked": components.watermarker is not None,

@@ -17,6 +17,7 @@ from nightingale.backends.torch.load import (
     load_t3,
     load_vocoder,
 )
+from nightingale.backends.torch.memory import max_requests
 from nightingale.backends.torch.resolve import resolve
 from nightingale.backends.torch.slot_engine import SlotTokenEngine
 from nightingale.backends.torch.t3.captured import CapturedStep
@@ -26,7 +27,7 @@ from nightingale.core import Plan
 from nightingale.errors import LayoutError
 from nightingale.families import FAMILIES, FamilySpec
 from nightingale.nn import amx
-from nightingale.nn.device import Placement, allow_tf32, choose
+from nightingale.nn.device import Placement, allow_tf32, choose, hardware
 
 # torch's libraries keep a kernel for every shape that they met, 1,024 of each kind by
 # default: half a gigabyte after an hour of speech with AMX. Without it more than 512 are met;
@@ -116,7 +117,9 @@ def assemble(
         versions={
             "torch": torch.__version__,
             "dtype": str(placement.dtype),
+            "hardware": hardware(placement.device),
             "instructions": torch.backends.cpu.get_cpu_capability() + "+amx" * amx.is_available(),
         },
         resolved=resolved,
+        max_requests=max_requests(t3, flow, spec, resolved.plan, prompt_bytes),
     )

@@ -186,6 +186,12 @@ class T3(nn.Module):
         uncond = voice.fork(voice.length + GRID) if self.config.is_llama else None
         return Prefix(voice, uncond)
 
+    def cache_bytes(self, n_positions: int) -> int:
+        """Of a request that has read so many: keys and values, and those of the guidance row."""
+        config, n_rows = self.config, 2 if self.config.is_llama else 1
+        dtype = self.tfmr.cache_dtype or self.speech_emb.weight.dtype
+        return 2 * n_rows * config.n_layers * config.d_model * n_positions * dtype.itemsize
+
     def embed_text(self, text: Sequence[int]) -> Tensor:
         """(1, T, D)"""
         x = self.text_emb(torch.tensor(text, device=self.text_emb.weight.device))[None]
