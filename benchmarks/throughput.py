@@ -1,0 +1,123 @@
+"""Seconds of speech that a server makes a second for several clients, beside another version.
+
+    python benchmarks/throughput.py                                  this code
+    python benchmarks/throughput.py --source OLD/src --rounds 3      and another version, by turns
+
+Each client asks for one text after the other and takes the sound as it comes. Servers are started
+anew for every round, with the bundled model, and the versions take turns, so that other load meets
+both. Prints a line of JSON: medians of the rounds, and ours by theirs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+import nightingale
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.serving import WORDS
+from tests.server.running import Server, serving
+
+MODEL = Path(nightingale.__file__).parent / "fledgling"
+BYTES_PER_S = 48_000  # pcm
+
+
+@dataclass(slots=True)
+class Counted:
+    """Of one round."""
+
+    speech_s: float = 0.0
+    first_ms: list[float] = field(default_factory=list)
+    n_refused: int = 0
+
+
+async def listen(client: httpx.AsyncClient, server: Server, seed: int, until: float) -> Counted:
+    """One client."""
+    rng, found = random.Random(seed), Counted()
+    while time.monotonic() < until:
+        text = " ".join(rng.choices(WORDS, k=12)).capitalize() + "."
+        body = server.body(text, seed=rng.randrange(2**31), response_format="pcm")
+        begun, is_first = time.monotonic(), True
+        async with client.stream("POST", f"{server.url}/v1/audio/speech", json=body) as reply:
+            if reply.status_code != 200:
+                found.n_refused += 1
+                await asyncio.sleep(0.2)
+                continue
+            async for piece in reply.aiter_raw():
+                if is_first:
+                    found.first_ms.append(1e3 * (time.monotonic() - begun))
+                    is_first = False
+                if time.monotonic() < until:
+                    found.speech_s += len(piece) / BYTES_PER_S
+    return found
+
+
+async def count(server: Server, n_clients: int, seconds: float) -> Counted:
+    async with httpx.AsyncClient(timeout=300) as client:
+        await client.post(f"{server.url}/v1/audio/speech", json=server.body("Ready.", seed=1))
+        until = time.monotonic() + seconds
+        clients = (listen(client, server, seed, until) for seed in range(n_clients))
+        found = await asyncio.gather(*clients)
+    return Counted(
+        sum(one.speech_s for one in found),
+        [ms for one in found for ms in one.first_ms],
+        sum(one.n_refused for one in found),
+    )
+
+
+def one_round(source: Path | None, given: argparse.Namespace) -> dict[str, float]:
+    environ = {"PYTHONPATH": str(source)} if source else {}
+    flags = given.flags.split() if source is None else []
+    with (
+        tempfile.TemporaryDirectory() as home,
+        serving(MODEL, Path(home), {}, *flags, **environ) as server,
+    ):
+        found = asyncio.run(count(server, given.clients, given.seconds))
+    first = sorted(found.first_ms) or [0.0]
+    return {
+        "speech_per_s": found.speech_s / given.seconds,
+        "first_p50_ms": statistics.median(first),
+        "first_p95_ms": first[int(0.95 * (len(first) - 1))],
+        "refused": found.n_refused,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--source", type=Path, help="src of another version of the code")
+    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--flags", default="--max-factor 0", help="of this version's server")
+    given = parser.parse_args()
+    versions = {"this": None} | ({"other": given.source} if given.source else {})
+    rounds: dict[str, list[dict[str, float]]] = {name: [] for name in versions}
+    for _ in range(given.rounds):
+        for name, source in versions.items():
+            rounds[name].append(one_round(source, given))
+            print(name, rounds[name][-1], file=sys.stderr, flush=True)
+    facts: dict[str, Any] = {"clients": given.clients, "seconds": given.seconds}
+    for name, found in rounds.items():
+        facts[name] = {
+            key: round(statistics.median(one[key] for one in found), 2) for key in found[0]
+        }
+    if given.source:
+        facts["ratio"] = round(facts["this"]["speech_per_s"] / facts["other"]["speech_per_s"], 2)
+    print(json.dumps(facts))
+
+
+if __name__ == "__main__":
+    main()
