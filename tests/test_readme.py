@@ -17,6 +17,8 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 RECORDING = ROOT / "tests/quality/voices/bf_emma_cloned.ogg"
 
+SITE = ROOT / "tests/backends/torch/pretend_site"
+
 # What cannot be run here: it downloads, takes gigabytes, needs what is not ours, or never ends by
 # itself (the server: tests/server).
 ELSEWHERE = (
@@ -66,16 +68,31 @@ def test_commands_are_found() -> None:
         assert line.split("|")[-1].split()[0] in ("nightingale", "aplay"), line
 
 
-@pytest.mark.timeout(900)
-def test_every_command_works_in_this_order(desk: Path) -> None:
+def run_all(desk: Path, **more: str) -> None:
     for line in commands():
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", line],
-            cwd=desk, env=environment(desk), capture_output=True, text=True, check=False,
+            cwd=desk, env=environment(desk) | more, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{line}\n{done.stderr}"
+        if more and "nightingale say" in line:
+            assert "on pretend (pretend is the fastest device" in done.stderr, done.stderr
     assert soundfile.info(desk / "hello.wav").duration > 0.3
     assert soundfile.info(desk / "anna.mp3").duration > 0.3
+
+
+@pytest.mark.timeout(900)
+def test_every_command_works_in_this_order(desk: Path) -> None:
+    run_all(desk)
+
+
+@pytest.mark.fullsize
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("kind", ["cuda", "mps"])
+def test_every_command_works_where_torch_finds_another_device(desk: Path, kind: str) -> None:
+    """On the pretend accelerator, which takes many times as long."""
+    home = str(desk / kind)
+    run_all(desk, PYTHONPATH=f"{SITE}:{ROOT / 'src'}", PRETEND_AUTO=kind, NIGHTINGALE_HOME=home)
 
 
 def test_the_python_lines_work(desk: Path) -> None:
