@@ -112,6 +112,26 @@ def test_what_a_request_needs_is_its_own_room(monkeypatch: pytest.MonkeyPatch) -
         assert said[number] == [plain.step((live,))[0].token for _ in range(40)]
 
 
+def test_a_slot_that_was_left_full_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slot_engine, "ROOM", 64)
+    monkeypatch.setattr(slots, "ROOM", 64)
+    engine = SlotTokenEngine(tiny_t3(seed=3), 2)
+    first, live = (engine.add(request(0, 60)) for _ in range(2))  # the second in the last slot
+    engine.step((first, live))
+    engine.step((first, live))
+    while engine._tenants[live].length < 64:
+        engine.step((live,))
+    engine.cancel(first)
+    engine.cancel(live)
+    assert int(engine._slots.state[:, 0].max()) == engine._slots.room == 64
+    for number in (1, 2):
+        live = engine.add(request(number))
+        plain = SlotTokenEngine(tiny_t3(seed=3), 2)
+        other = plain.add(request(number))
+        for _ in range(5):
+            assert engine.step((live,))[0].token == plain.step((other,))[0].token
+
+
 def test_forced_tokens_come_first_in_any_block() -> None:
     engine = SlotTokenEngine(tiny_t3(seed=3), 2)
     forced = tuple(range(100, 140))  # more than one block of noise

@@ -148,6 +148,8 @@ class SlotStep(nn.Module):
         return torch.stack((token, place, said), dim=1)
 
     def _context(self, lengths: Tensor, room: int) -> _SlotContext:
+        # A request that has ended may have left a slot that is full to the last position.
+        lengths = lengths.clamp(max=self.room - 1)
         positions = lengths[:, None].expand(-1, self.n_rows).flatten()  # (B,)
         where = torch.arange(room, device=positions.device)
         mask = (where <= positions[:, None])[:, None, None]  # (B, 1, 1, room)
