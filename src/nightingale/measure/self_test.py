@@ -16,7 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from nightingale import backends
 from nightingale.audio.mel import flow_mel
+from nightingale.core import N_SLOTS, Plan
 from nightingale.errors import NightingaleError
 from nightingale.pipeline import Nightingale
 
@@ -24,11 +26,16 @@ GOLDEN = Path(__file__).with_name("self_test.json")
 MAX_MEL = 0.05  # nepers, of a band or a frame on average; TF32 changes a hundredth of that
 
 
-def speak(backend: str, device: str) -> tuple[list[int], NDArray[np.float64], NDArray[np.float64]]:
+PLANS = (Plan(), Plan(slots=N_SLOTS))  # one by one; and as `auto` does, off the CPU
+
+
+def speak(
+    backend: str, device: str, plan: Plan = PLANS[0]
+) -> tuple[list[int], NDArray[np.float64], NDArray[np.float64]]:
     """Tokens, and the mel by band and by frame, of the stored sentence."""
     golden: dict[str, Any] = json.loads(GOLDEN.read_text(encoding="utf-8"))
     tts = Nightingale.load(
-        "fledgling", backend=backend, device=device, decoder="meanflow", watermark=False
+        "fledgling", backend=backend, device=device, decoder="meanflow", plan=plan, watermark=False
     )
     audio = tts.say(golden["text"], seed=golden["seed"])
     mel = flow_mel(torch.from_numpy(audio.samples)).numpy().astype(np.float64)  # (M, 80)
@@ -37,12 +44,18 @@ def speak(backend: str, device: str) -> tuple[list[int], NDArray[np.float64], ND
 
 def difference(backend: str, device: str) -> str:
     """What is not as stored; empty: nothing."""
+    plans = {backends.find(backend).resolve(plan, device).plan for plan in PLANS}
+    faults = (_difference(backend, device, plan) for plan in sorted(plans, key=lambda it: it.slots))
+    return next(filter(None, faults), "")
+
+
+def _difference(backend: str, device: str, plan: Plan) -> str:
     golden: dict[str, Any] = json.loads(GOLDEN.read_text(encoding="utf-8"))
-    tokens, bands, frames = speak(backend, device)
+    tokens, bands, frames = speak(backend, device, plan)
     if tokens != golden["tokens"]:
         pairs = zip(tokens, golden["tokens"], strict=False)
         n_same = next((at for at, (made, wanted) in enumerate(pairs) if made != wanted), 0)
-        return f"speech token {n_same + 1} is wrong"
+        return f"speech token {n_same + 1} is wrong" + " with slots" * bool(plan.slots)
     for name, made in (("bands", bands), ("frames", frames)):
         apart = float(np.abs(made - np.array(golden[name])).max())
         if not apart <= MAX_MEL:  # NaN fails this too

@@ -35,7 +35,7 @@ from nightingale.backends.torch.vocoder import stft
 from nightingale.core import PLANS, Family, Plan
 from nightingale.families import FAMILIES as FAMILY_SPECS
 from nightingale.loader import LoadOptions
-from nightingale.measure import limits
+from nightingale.measure import limits, self_test
 from nightingale.measure.bench import bench
 from nightingale.measure.random_model import random_components, random_voice
 from nightingale.measure.stages import torch_stages
@@ -346,6 +346,22 @@ def test_auto_falls_back_to_the_cpu_where_the_self_test_fails(
     fallen = Nightingale.load(releases / "english", home=bad).components.resolved
     assert fallen.device == "cpu"
     assert "pretend failed the self-test: speech token 1 is wrong" in str(fallen)
+
+
+@pytest.mark.slow
+def test_the_self_test_finds_a_fault_of_slots(
+    gpu: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert self_test.difference("torch", pretend.NAME) == ""
+    draw = SlotStep._draw
+
+    def wrong(self: SlotStep, logits: Tensor, *rest: Any) -> Tensor:
+        return draw(self, -logits, *rest)
+
+    monkeypatch.setattr(SlotStep, "_draw", wrong)
+    found = self_test.difference("torch", pretend.NAME)
+    assert found == "speech token 2 is wrong with slots"
+    assert self_test.difference("torch", "cpu") == ""
 
 
 # Real processes.
