@@ -34,9 +34,7 @@ def bench(  # noqa: PLR0913, PLR0917
     plot: Path | None = typer.Option(
         None, help="Draw a bar chart of the stages and their limits into this file."
     ),
-    only_json: bool = typer.Option(
-        False, "--json", help="Print the line of JSON alone, with the machine it was measured on."
-    ),
+    only_json: bool = typer.Option(False, "--json", help="Print the line of JSON alone."),
     against: str | None = typer.Option(
         None, help="upstream: also time the chatterbox-tts package (full-size Multilingual)."
     ),
@@ -82,7 +80,6 @@ def bench(  # noqa: PLR0913, PLR0917
         "resolved": str(tts.components.plan),
         "seconds": str(seconds),
     }
-    versions = dict(tts.components.loaded.versions)
     console.print(str(tts.components.resolved), soft_wrap=True)
     with counting(console, "warming up", trials) as count:
         result = measure.bench(
@@ -99,10 +96,9 @@ def bench(  # noqa: PLR0913, PLR0917
     if plot:
         draw(result, plot)
     shown = {name: value for name, value in facts.items() if name != "figures"}
+    shown["machine"] = {**measure.machine(), **tts.components.loaded.versions}
     if against:
         del tts  # theirs needs the memory
         with working(console, "measuring upstream"):
             shown["against_upstream"] = against_upstream(upstream_python, plan, trials)
-    if only_json:
-        shown["machine"] = {**measure.machine(), **versions}
     typer.echo(json.dumps({"subject": subject, **shown}))
