@@ -14,6 +14,7 @@ import argparse
 import ctypes
 import json
 import platform
+import sys
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -160,6 +161,7 @@ def run_all(n_shapes: int) -> dict[str, int]:
         sizes = windows() if kind == "amx" else stacks()
         with mock.patch.object(native, name, mock.Mock(return_value=library)):
             drawing(given(sizes)(_runner(kind, n_run)))()
+        print(f"{kind}: {n_run[kind]} shapes", file=sys.stderr, flush=True)
     return n_run
 
 
