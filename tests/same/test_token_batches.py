@@ -123,7 +123,7 @@ def test_slots_change_no_token(family: Family, n_slots: int) -> None:
 @pytest.mark.parametrize("n_slots", [1, 4, 8])
 @pytest.mark.parametrize("family", ["english", "multilingual", "turbo"])
 def test_slots_change_no_token_of_many(family: Family, n_slots: int) -> None:
-    """Fewer slots than requests: some are parked meanwhile."""
+    """Fewer slots than requests: some are swapped out meanwhile."""
     wanted = [alone(family, None, number) for number in range(64)]
     assert together(family, None, 64, 8, n_slots) == wanted
 

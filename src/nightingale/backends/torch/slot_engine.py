@@ -2,8 +2,8 @@
 
 A request begins by itself, as in `engine`: its prompt is read and its first token drawn. From then
 on it lives in a slot of `t3/slots`. If there are more requests than slots, the one that was not
-computed for the longest time is parked. What a request says is the same in any slot, beside any
-other.
+computed for the longest time is swapped out. What a request says is the same in any slot, beside
+any other.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from nightingale.backends.base import TokenEvent
 from nightingale.backends.torch.engine import Live, TorchTokenEngine
 from nightingale.backends.torch.t3.cache import KVCache
 from nightingale.backends.torch.t3.model import T3
-from nightingale.backends.torch.t3.slots import FREE, N_AHEAD, ROOM, SlotStep
+from nightingale.backends.torch.t3.slots import CAPACITY_BLOCK, FREE, N_AHEAD, SlotStep
 from nightingale.core import END_OF_SPEECH, Options
 from nightingale.noise import NoiseStream, exponential
 
-Run = Callable[[int], Tensor]  # a room -> what `SlotStep.forward` gives
+Run = Callable[[int], Tensor]  # a capacity -> what `SlotStep.forward` gives
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Parked:
+class _SwappedOut:
     """What a slot holds, elsewhere on the device."""
 
     cache: KVCache
@@ -37,25 +37,25 @@ class _Parked:
 
 
 @dataclass(slots=True, eq=False)
-class _Tenant:
-    """A request that has begun, in a slot or parked."""
+class _SlotRequest:
+    """A request that has begun, in a slot or swapped out."""
 
     number: int
     options: Options
     forced: Sequence[int]
     fixed: list[int]
-    levels: list[float]
+    params: list[float]
     is_guarded: bool
     length: int  # positions that were read
     n_tokens: int
-    parked: _Parked | None
+    swapped_out: _SwappedOut | None
     slot: int = -1
     used: int = 0  # the step in which it was computed last
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """Positions that its attention reaches over: its own need, never that of others."""
-        return (self.length // ROOM + 1) * ROOM
+        return (self.length // CAPACITY_BLOCK + 1) * CAPACITY_BLOCK
 
 
 class SlotTokenEngine(TorchTokenEngine):
@@ -68,97 +68,97 @@ class SlotTokenEngine(TorchTokenEngine):
         super().__init__(t3)
         self._slots, self._wrap = SlotStep(t3, n_slots), wrap
         self._run = wrap(self._slots)
-        self._tenants: dict[int, _Tenant] = {}
-        self._in_slot: list[_Tenant | None] = [None] * n_slots
+        self._requests: dict[int, _SlotRequest] = {}
+        self._in_slot: list[_SlotRequest | None] = [None] * n_slots
         self._active = [False] * n_slots
         self._n_steps = 0
 
     def __len__(self) -> int:
-        return len(self._live) + len(self._tenants)
+        return len(self._live) + len(self._requests)
 
     @torch.inference_mode()
     def step(self, numbers: Collection[int]) -> list[TokenEvent]:
-        known = [self._tenants.get(number) for number in numbers]
-        tenants = sorted((it for it in known if it is not None), key=lambda it: it.room)
-        begun = set(numbers) - {it.number for it in tenants}
+        known = [self._requests.get(number) for number in numbers]
+        requests = sorted((it for it in known if it is not None), key=lambda it: it.capacity)
+        begun = set(numbers) - {it.number for it in requests}
         events = {number: self._begin(number) for number in numbers if number in begun}
-        for room, group in groupby(tenants, key=lambda it: it.room):
+        for capacity, group in groupby(requests, key=lambda it: it.capacity):
             members = list(group)
             for at in range(0, len(members), self._slots.n_slots):
                 some = members[at : at + self._slots.n_slots]
-                events |= {event.number: event for event in self._together(some, room)}
+                events |= {event.number: event for event in self._together(some, capacity)}
         return [events[number] for number in numbers]
 
     def cancel(self, number: int) -> None:
         super().cancel(number)
-        self._tenants.pop(number, None)  # its slot is taken when another needs one
+        self._requests.pop(number, None)  # its slot is taken when another needs one
 
     def _begin(self, number: int) -> TokenEvent:
         """Prompt and first token, as without slots; then it moves."""
         live, (event,) = self._live[number], super().step((number,))
         if self._live.pop(number, None) is not None:
-            self._tenants[number] = _moved(live)
+            self._requests[number] = _moved(live)
         return event
 
-    def _together(self, members: Sequence[_Tenant], room: int) -> list[TokenEvent]:
+    def _together(self, members: Sequence[_SlotRequest], capacity: int) -> list[TokenEvent]:
         """One token further, for at most as many as there are slots."""
         self._n_steps += 1
-        for tenant in members:
-            tenant.used = self._n_steps
-        for tenant in members:
-            if tenant.slot < 0:
-                self._place(tenant)
-            elif tenant.n_tokens % N_AHEAD == 0:
-                self._look_ahead(tenant)
+        for request in members:
+            request.used = self._n_steps
+        for request in members:
+            if request.slot < 0:
+                self._place(request)
+            elif request.n_tokens % N_AHEAD == 0:
+                self._look_ahead(request)
         self._reserve()
-        self._activate([tenant.slot for tenant in members])
-        drawn = self._run(room).cpu().tolist()  # the one wait for the device
-        return [self._event(tenant, *drawn[tenant.slot]) for tenant in members]
+        self._activate([request.slot for request in members])
+        drawn = self._run(capacity).cpu().tolist()  # the one wait for the device
+        return [self._event(request, *drawn[request.slot]) for request in members]
 
-    def _event(self, tenant: _Tenant, token: int, place: int, is_said: int) -> TokenEvent:
-        tenant.length += 1
-        tenant.n_tokens += 1
+    def _event(self, request: _SlotRequest, token: int, place: int, is_said: int) -> TokenEvent:
+        request.length += 1
+        request.n_tokens += 1
         is_end = token == END_OF_SPEECH
-        is_last = is_end or tenant.n_tokens == tenant.options.max_tokens
+        is_last = is_end or request.n_tokens == request.options.max_tokens
         if is_last:
-            self.cancel(tenant.number)
-        position = place if tenant.is_guarded else None
-        return TokenEvent(tenant.number, token, position, is_last, bool(is_said) or not is_end)
+            self.cancel(request.number)
+        position = place if request.is_guarded else None
+        return TokenEvent(request.number, token, position, is_last, bool(is_said) or not is_end)
 
-    def _place(self, tenant: _Tenant) -> None:
+    def _place(self, request: _SlotRequest) -> None:
         """Into a free slot, or that of whoever was not computed for the longest time."""
         slot = min(range(self._slots.n_slots), key=self._last_used)
         if (before := self._in_slot[slot]) is not None:
-            before.parked = _Parked(*self._slots.take(slot, before.length))
+            before.swapped_out = _SwappedOut(*self._slots.take(slot, before.length))
             before.slot = -1
-        parked, slots = tenant.parked, self._slots
-        assert parked is not None
-        tenant.slot, tenant.parked, self._in_slot[slot] = slot, None, tenant
+        swapped_out, slots = request.swapped_out, self._slots
+        assert swapped_out is not None
+        request.slot, request.swapped_out, self._in_slot[slot] = slot, None, request
         self._reserve()
-        slots.put(slot, parked.cache, parked.state, parked.seen)
-        slots.fixed[slot] = torch.tensor(tenant.fixed)
-        slots.levels[slot] = torch.tensor(tenant.levels)
-        self._look_ahead(tenant)
+        slots.put(slot, swapped_out.cache, swapped_out.state, swapped_out.seen)
+        slots.fixed[slot] = torch.tensor(request.fixed)
+        slots.params[slot] = torch.tensor(request.params)
+        self._look_ahead(request)
 
     def _last_used(self, slot: int) -> int:
-        tenant = self._in_slot[slot]
-        if tenant is not None and tenant.number not in self._tenants:  # it has ended
-            tenant = self._in_slot[slot] = None
-        return tenant.used if tenant else 0
+        request = self._in_slot[slot]
+        if request is not None and request.number not in self._requests:  # it has ended
+            request = self._in_slot[slot] = None
+        return request.used if request else 0
 
     def _reserve(self) -> None:
-        """The next position of every tenant, computed now or not, must lie in the store."""
-        if self._slots.reserve(max(it.room for it in self._in_slot if it is not None)):
+        """The next position of every request, computed now or not, must lie in the store."""
+        if self._slots.reserve(max(it.capacity for it in self._in_slot if it is not None)):
             self._run = self._wrap(self._slots)  # what was captured knows the old addresses
 
-    def _look_ahead(self, tenant: _Tenant) -> None:
+    def _look_ahead(self, request: _SlotRequest) -> None:
         """Put there the noise, and what is forced, of a block of tokens."""
-        first = tenant.n_tokens // N_AHEAD * N_AHEAD
-        n_speech, seed = self.t3.config.n_speech, tenant.options.seed
+        first = request.n_tokens // N_AHEAD * N_AHEAD
+        n_speech, seed = self.t3.config.n_speech, request.options.seed
         block = [exponential(seed, NoiseStream.TOKENS, first + n, n_speech) for n in range(N_AHEAD)]
-        forced = list(tenant.forced[first : first + N_AHEAD])
-        self._slots.noise[tenant.slot] = torch.from_numpy(np.stack(block))
-        self._slots.forced[tenant.slot] = torch.tensor(forced + [FREE] * (N_AHEAD - len(forced)))
+        forced = list(request.forced[first : first + N_AHEAD])
+        self._slots.noise[request.slot] = torch.from_numpy(np.stack(block))
+        self._slots.forced[request.slot] = torch.tensor(forced + [FREE] * (N_AHEAD - len(forced)))
 
     def _activate(self, slots: Collection[int]) -> None:
         wanted = [slot in slots for slot in range(self._slots.n_slots)]
@@ -167,7 +167,7 @@ class SlotTokenEngine(TorchTokenEngine):
             self._active = wanted
 
 
-def _moved(live: Live) -> _Tenant:
+def _moved(live: Live) -> _SlotRequest:
     """Of a request whose first token was drawn."""
     options, guard, sampler = live.request.options, live.guard, live.sampler
     cache, _ = live.utterance.slot
@@ -175,12 +175,12 @@ def _moved(live: Live) -> _Tenant:
     assert sampler.seen is not None
     home = sampler.seen.device
     state = torch.tensor([cache.length, 1, int(sampler.token), *counts], device=home)
-    return _Tenant(
+    return _SlotRequest(
         live.number,
         options,
         live.request.forced,
         fixed=[*live.utterance.text_span, int(guard is not None), options.top_k],
-        levels=[
+        params=[
             options.cfg_weight,
             options.repetition_penalty,
             options.temperature,
@@ -191,5 +191,5 @@ def _moved(live: Live) -> _Tenant:
         is_guarded=guard is not None,
         length=cache.length,
         n_tokens=1,
-        parked=_Parked(cache, state, sampler.seen),
+        swapped_out=_SwappedOut(cache, state, sampler.seen),
     )

@@ -16,7 +16,7 @@ from nightingale.backends.torch import slot_engine
 from nightingale.backends.torch.slot_engine import SlotTokenEngine
 from nightingale.backends.torch.t3 import slots
 from nightingale.backends.torch.t3.guard import Guard
-from nightingale.backends.torch.t3.slots import Fixed, SlotStep, State
+from nightingale.backends.torch.t3.slots import SlotConfig, SlotState, SlotStep
 from nightingale.families import FAMILIES
 from tests.tiny import tiny_t3, tiny_text, tiny_voice
 
@@ -30,11 +30,11 @@ def request(number: int, max_tokens: int = 20) -> TokenRequest:
 
 def keys_of(engine: SlotTokenEngine, number: int) -> Tensor:
     """All that was read so far, in every layer and row: it depends on every bit before it."""
-    tenant = engine._tenants[number]
-    if tenant.parked is not None:
-        cache, n = tenant.parked.cache, tenant.length
+    request = engine._requests[number]
+    if request.swapped_out is not None:
+        cache, n = request.swapped_out.cache, request.length
         return torch.stack([keys[:, :, :n] for keys in cache.keys])
-    cache, *_ = engine._slots.take(tenant.slot, tenant.length)
+    cache, *_ = engine._slots.take(request.slot, request.length)
     return torch.stack(cache.keys)
 
 
@@ -92,20 +92,20 @@ def test_other_bits_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_a_request_needs_is_its_own_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """A long neighbour makes nobody's attention longer; and everybody's keys have room."""
-    monkeypatch.setattr(slot_engine, "ROOM", 32)
-    monkeypatch.setattr(slots, "ROOM", 32)
+    monkeypatch.setattr(slot_engine, "CAPACITY_BLOCK", 32)
+    monkeypatch.setattr(slots, "CAPACITY_BLOCK", 32)
     engine = SlotTokenEngine(tiny_t3(seed=3), 4)
-    rooms: list[int] = []
+    capacities: list[int] = []
     run = engine._run
-    engine._wrap = lambda step: lambda room: rooms.append(room) or step(room)  # type: ignore[func-returns-value]
-    engine._run = lambda room: rooms.append(room) or run(room)  # type: ignore[func-returns-value]
+    engine._wrap = lambda step: lambda capacity: capacities.append(capacity) or step(capacity)  # type: ignore[func-returns-value]
+    engine._run = lambda capacity: capacities.append(capacity) or run(capacity)  # type: ignore[func-returns-value]
     numbers = [engine.add(request(0, 60)), engine.add(request(29, 60))]
     said: dict[int, list[int]] = {number: [] for number in numbers}
     for _ in range(40):
         for event in engine.step(numbers):
             said[event.number].append(event.token)
-    assert len(set(rooms)) > 2
-    assert engine._slots.room == max(rooms)
+    assert len(set(capacities)) > 2
+    assert engine._slots.capacity == max(capacities)
     for number, ours in zip(numbers, (0, 29), strict=True):
         plain = SlotTokenEngine(tiny_t3(seed=3), 4)
         live = plain.add(request(ours, 60))
@@ -113,17 +113,17 @@ def test_what_a_request_needs_is_its_own_room(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_slot_that_was_left_full_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slot_engine, "ROOM", 64)
-    monkeypatch.setattr(slots, "ROOM", 64)
+    monkeypatch.setattr(slot_engine, "CAPACITY_BLOCK", 64)
+    monkeypatch.setattr(slots, "CAPACITY_BLOCK", 64)
     engine = SlotTokenEngine(tiny_t3(seed=3), 2)
     first, live = (engine.add(request(0, 60)) for _ in range(2))  # the second in the last slot
     engine.step((first, live))
     engine.step((first, live))
-    while engine._tenants[live].length < 64:
+    while engine._requests[live].length < 64:
         engine.step((live,))
     engine.cancel(first)
     engine.cancel(live)
-    assert int(engine._slots.state[:, 0].max()) == engine._slots.room == 64
+    assert int(engine._slots.state[:, 0].max()) == engine._slots.capacity == 64
     for number in (1, 2):
         live = engine.add(request(number))
         plain = SlotTokenEngine(tiny_t3(seed=3), 2)
@@ -175,9 +175,9 @@ def test_the_guard_in_slots_is_the_guard() -> None:
     rng, generator = random.Random(0), torch.Generator().manual_seed(0)
     n_text, n_slots, start = 14, 5, 3
     guards = [Guard(((0, 0), (1, 0)), n_text) for _ in range(n_slots)]
-    state = State(*(torch.zeros(n_slots, dtype=torch.int64) for _ in State._fields))
+    state = SlotState(*(torch.zeros(n_slots, dtype=torch.int64) for _ in SlotState._fields))
     texts = torch.full((n_slots,), start), torch.full((n_slots,), start + n_text)
-    fixed = Fixed(*texts, torch.ones(n_slots, dtype=torch.int64), torch.zeros(n_slots))
+    fixed = SlotConfig(*texts, torch.ones(n_slots, dtype=torch.int64), torch.zeros(n_slots))
     sure = torch.tensor([guard.sure for guard in guards])
     n_kinds = {"over": 0, "under way": 0, "said": 0}
     where = [0] * n_slots

@@ -1,4 +1,4 @@
-"""The slots' step as a CUDA graph: captured once for each room, replayed from then on.
+"""The slots' step as a CUDA graph: captured once for each capacity, replayed from then on.
 
 A graph launches a step's hundreds of kernels at once, so that a GPU does not wait for Python.
 """
@@ -20,14 +20,14 @@ class CapturedStep:
         self._step = step
         self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
 
-    def __call__(self, room: int) -> Tensor:
-        if room not in self._graphs:
-            self._graphs[room] = self._capture(room)
-        graph, out = self._graphs[room]
+    def __call__(self, capacity: int) -> Tensor:
+        if capacity not in self._graphs:
+            self._graphs[capacity] = self._capture(capacity)
+        graph, out = self._graphs[capacity]
         graph.replay()
         return out
 
-    def _capture(self, room: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+    def _capture(self, capacity: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         """While nobody is active, so that no slot goes on."""
         step, graph = self._step, torch.cuda.CUDAGraph()
         active = step.active.clone()
@@ -36,9 +36,9 @@ class CapturedStep:
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(_N_WARM):
-                step(room)
+                step(capacity)
         torch.cuda.current_stream().wait_stream(side)
         with torch.cuda.graph(graph):
-            out = step(room)
+            out = step(capacity)
         step.active.copy_(active)
         return graph, out

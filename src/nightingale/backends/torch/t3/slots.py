@@ -23,12 +23,12 @@ from nightingale.backends.torch.t3.model import T3
 from nightingale.backends.torch.t3.sampling import keep_min_p, keep_top_p, penalize, pick
 from nightingale.core import END_OF_SPEECH
 
-ROOM = 512  # positions that attention reaches over: a request's own length, rounded up to these
+CAPACITY_BLOCK = 512  # attention reaches over a request's own length, rounded up to these
 N_AHEAD = 32  # tokens for which noise lies ready
 FREE = -1  # no token is forced
 
 
-class State(NamedTuple):
+class SlotState(NamedTuple):
     """What changes with every token of a slot, (N,) each."""
 
     length: Tensor  # positions that were read
@@ -39,7 +39,7 @@ class State(NamedTuple):
     n_sure: Tensor  # tokens for which the heads were sure
 
 
-class Fixed(NamedTuple):
+class SlotConfig(NamedTuple):
     """What does not, (N,) each: whole numbers."""
 
     text_start: Tensor  # positions of the text
@@ -48,7 +48,7 @@ class Fixed(NamedTuple):
     top_k: Tensor
 
 
-class Levels(NamedTuple):
+class SamplingParams(NamedTuple):
     """And other numbers, (N, 1) each."""
 
     cfg_weight: Tensor
@@ -67,14 +67,14 @@ class SlotStep(nn.Module):
         config, like = t3.config, t3.speech_emb.weight
         self.t3, self.n_slots = t3, n_slots
         self.n_rows = 2 if config.is_llama else 1  # of a slot: guidance has a row without text
-        shape = config.n_layers, n_slots * self.n_rows, config.n_heads, ROOM
+        shape = config.n_layers, n_slots * self.n_rows, config.n_heads, CAPACITY_BLOCK
         self.keys = like.new_zeros(*shape, config.d_model // config.n_heads)
-        self.values = torch.zeros_like(self.keys)  # (layers, B, heads, room, d_head)
+        self.values = torch.zeros_like(self.keys)  # (layers, B, heads, capacity, d_head)
         home, n_speech = like.device, config.n_speech
         self.active = torch.zeros(n_slots, dtype=torch.bool, device=home)
-        self.state = torch.zeros(n_slots, len(State._fields), dtype=torch.int64, device=home)
-        self.fixed = torch.zeros(n_slots, len(Fixed._fields), dtype=torch.int64, device=home)
-        self.levels = torch.ones(n_slots, len(Levels._fields), device=home)
+        self.state = torch.zeros(n_slots, len(SlotState._fields), dtype=torch.int64, device=home)
+        self.fixed = torch.zeros(n_slots, len(SlotConfig._fields), dtype=torch.int64, device=home)
+        self.params = torch.ones(n_slots, len(SamplingParams._fields), device=home)
         self.seen = torch.zeros(n_slots, n_speech, dtype=torch.bool, device=home)
         self.noise = torch.ones(n_slots, N_AHEAD, n_speech, device=home)
         self.forced = torch.full((n_slots, N_AHEAD), FREE, device=home)
@@ -82,15 +82,15 @@ class SlotStep(nn.Module):
         self.rows = torch.arange(n_slots * self.n_rows, device=home)
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """Positions that a slot can hold."""
         return self.keys.shape[3]
 
-    def reserve(self, room: int) -> bool:
+    def reserve(self, capacity: int) -> bool:
         """Make room for so many positions in every slot; whether everything had to move."""
-        if room <= self.room:
+        if capacity <= self.capacity:
             return False
-        more = room - self.room
+        more = capacity - self.capacity
         self.keys = F.pad(self.keys, (0, 0, 0, more))
         self.values = F.pad(self.values, (0, 0, 0, more))
         return True
@@ -115,47 +115,48 @@ class SlotStep(nn.Module):
         return slice(slot * self.n_rows, (slot + 1) * self.n_rows)
 
     @torch.inference_mode()
-    def forward(self, room: int) -> Tensor:
-        """A token for every active slot, all within `room`: (N, 3) token, place, whether said."""
-        t3, state, fixed = self.t3, State(*self.state.unbind(1)), Fixed(*self.fixed.unbind(1))
-        levels = Levels(*self.levels[:, :, None].unbind(1))
+    def forward(self, capacity: int) -> Tensor:
+        """A token for every active slot, all within a capacity: (N, 3) token, place, is said."""
+        t3, state = self.t3, SlotState(*self.state.unbind(1))
+        fixed = SlotConfig(*self.fixed.unbind(1))
+        params = SamplingParams(*self.params[:, :, None].unbind(1))
         x = t3.speech_emb(state.token)  # (N, D)
         if t3.config.is_llama:
             x = x + t3.speech_pos_emb(state.n_tokens)
         x = x[:, None].expand(-1, self.n_rows, -1).reshape(len(self.rows), 1, -1)
-        context = self._context(state.length, room)
+        context = self._context(state.length, capacity)
         hidden = t3.tfmr.read_at(x, context.positions, context)[:, 0]
         logits = t3.speech_head(hidden).float().unflatten(0, (self.n_slots, self.n_rows))
-        logits = self._guided(logits, levels.cfg_weight)
+        logits = self._guided(logits, params.cfg_weight)
         ahead = state.n_tokens % N_AHEAD
         place, n_still, n_sure = state.place, state.n_still, state.n_sure
         is_over = is_said = None
         if context.looks:
             looks = [context.looks[pair] for pair in context.heads]
-            guard = _Guarded.of(looks, state, fixed, levels.sure[:, 0])
+            guard = _Guarded.of(looks, state, fixed, params.sure[:, 0])
             place, n_still, n_sure = guard.place, guard.n_still, guard.n_sure
             is_over, is_said = guard.is_over, guard.is_said
             end = logits[:, END_OF_SPEECH]
             end.copy_(end.masked_fill(guard.is_under_way, -torch.inf))
-        token = self._draw(logits, self.noise[self.slots, ahead], levels, fixed.top_k)
+        token = self._draw(logits, self.noise[self.slots, ahead], params, fixed.top_k)
         if is_over is not None:
             token = token.masked_fill(is_over, END_OF_SPEECH)
         forced = self.forced[self.slots, ahead]
         token = torch.where(forced == FREE, token, forced)
-        after = State(state.length + 1, state.n_tokens + 1, token, place, n_still, n_sure)
+        after = SlotState(state.length + 1, state.n_tokens + 1, token, place, n_still, n_sure)
         self._keep(after)
         said = torch.ones_like(token) if is_said is None else is_said.long()
         return torch.stack((token, place, said), dim=1)
 
-    def _context(self, lengths: Tensor, room: int) -> _SlotContext:
+    def _context(self, lengths: Tensor, capacity: int) -> _SlotContext:
         # A request that has ended may have left a slot that is full to the last position.
-        lengths = lengths.clamp(max=self.room - 1)
+        lengths = lengths.clamp(max=self.capacity - 1)
         positions = lengths[:, None].expand(-1, self.n_rows).flatten()  # (B,)
-        where = torch.arange(room, device=positions.device)
-        mask = (where <= positions[:, None])[:, None, None]  # (B, 1, 1, room)
+        where = torch.arange(capacity, device=positions.device)
+        mask = (where <= positions[:, None])[:, None, None]  # (B, 1, 1, capacity)
         heads = self.t3.config.alignment_heads
         return _SlotContext(
-            self.keys[:, :, :, :room], self.values[:, :, :, :room], self.keys, self.values,
+            self.keys[:, :, :, :capacity], self.values[:, :, :, :capacity], self.keys, self.values,
             self.rows, positions, mask, self.n_rows, heads,
         )  # fmt: skip
 
@@ -167,22 +168,22 @@ class SlotStep(nn.Module):
             return with_text
         return with_text + weight * (with_text - logits[:, 1])
 
-    def _draw(self, logits: Tensor, noise: Tensor, levels: Levels, top_k: Tensor) -> Tensor:
+    def _draw(self, logits: Tensor, noise: Tensor, params: SamplingParams, top_k: Tensor) -> Tensor:
         """As `llama_sampler` and `gpt2_sampler` do, each slot in its own way."""
-        is_greedy = levels.temperature == 0
-        temperature = torch.where(is_greedy, 1.0, levels.temperature)
-        penalized = penalize(logits, self.seen, levels.repetition_penalty)
+        is_greedy = params.temperature == 0
+        temperature = torch.where(is_greedy, 1.0, params.temperature)
+        penalized = penalize(logits, self.seen, params.repetition_penalty)
         likeliest = penalized.argmax(-1)
         if self.t3.config.is_llama:
-            kept = keep_min_p(penalized / temperature, levels.min_p)
-            kept = keep_top_p(kept, levels.top_p)
+            kept = keep_min_p(penalized / temperature, params.min_p)
+            kept = keep_top_p(kept, params.top_p)
         else:
             kept = _keep_top_k(logits / temperature, top_k)
-            kept = keep_top_p(kept, levels.top_p)
-            kept = penalize(kept, self.seen, levels.repetition_penalty)
+            kept = keep_top_p(kept, params.top_p)
+            kept = penalize(kept, self.seen, params.repetition_penalty)
         return torch.where(is_greedy[:, 0], likeliest, pick(kept, noise))
 
-    def _keep(self, after: State) -> None:
+    def _keep(self, after: SlotState) -> None:
         active = self.active[:, None]
         token = after.token[:, None]
         self.seen.scatter_(1, token, self.seen.gather(1, token) | active)
@@ -201,16 +202,16 @@ def _keep_top_k(logits: Tensor, top_k: Tensor) -> Tensor:
 class _SlotContext:
     """Writes each row's position where it belongs, and lets it see what is up to there."""
 
-    keys: Tensor  # (layers, B, heads, room, d_head)
+    keys: Tensor  # (layers, B, heads, capacity, d_head)
     values: Tensor
-    all_keys: Tensor  # with the room that other slots need
+    all_keys: Tensor  # as far as other slots need it
     all_values: Tensor
     rows: Tensor  # (B,)
     positions: Tensor  # (B,)
-    mask: Tensor  # (B, 1, 1, room)
+    mask: Tensor  # (B, 1, 1, capacity)
     n_rows: int
     heads: Heads
-    looks: dict[tuple[int, int], Tensor] = field(default_factory=dict)  # (N, room) of each head
+    looks: dict[tuple[int, int], Tensor] = field(default_factory=dict)  # (N, capacity) of each head
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         self.all_keys[layer][self.rows, :, self.positions] = keys[:, :, 0]
@@ -225,7 +226,7 @@ class _SlotContext:
         return out.transpose(1, 2).flatten(2)
 
     def _look(self, query: Tensor, keys: Tensor) -> Tensor:
-        """(N, d_head), (N, room, d_head): how a head of the row with text attends."""
+        """(N, d_head), (N, capacity, d_head): how a head of the row with text attends."""
         scores = (keys @ query[:, :, None])[:, :, 0] / query.shape[-1] ** 0.5
         hidden = ~self.mask[:: self.n_rows, 0, 0]
         return scores.float().masked_fill(hidden, -torch.inf).softmax(-1)
@@ -243,8 +244,8 @@ class _Guarded:
     is_over: Tensor
 
     @classmethod
-    def of(cls, looks: list[Tensor], state: State, fixed: Fixed, sure: Tensor) -> _Guarded:
-        row = torch.stack(looks).mean(0)  # (N, room)
+    def of(cls, looks: list[Tensor], state: SlotState, fixed: SlotConfig, sure: Tensor) -> _Guarded:
+        row = torch.stack(looks).mean(0)  # (N, capacity)
         where = torch.arange(row.shape[1], device=row.device)
         is_text = (where >= fixed.text_start[:, None]) & (where < fixed.text_end[:, None])
         most, found = row.masked_fill(~is_text, -1.0).max(-1)
