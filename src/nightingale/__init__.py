@@ -3,16 +3,10 @@
 The public names, imported only when they are touched: `import nightingale` never imports torch.
 """
 
-import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-
-# OpenMP's threads spin 300,000 times before they sleep, which starves them all as soon as another
-# process wants a core. It reads this when torch is first imported: so it is set here, before that.
-if "OMP_WAIT_POLICY" not in os.environ:
-    os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 
 _HOMES = {
     "AsyncSpeechStream": "nightingale.async_stream",

@@ -18,6 +18,7 @@ import signal
 import sys
 import threading
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -304,6 +305,24 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _load(given: argparse.Namespace) -> tuple[Nightingale, Fingerprint]:
+    """The model, and what it said to warm up."""
+    from nightingale.pipeline import Nightingale  # noqa: PLC0415
+
+    model = Nightingale.load(
+        given.model,
+        home=given.home,
+        device=given.device,
+        decoder=given.decoder,
+        plan=Plan.named(given.plan, stream=True),
+        watermark=not given.no_watermark,
+        backend=given.backend,
+        threads=given.threads,
+    )
+    canary = model.stream(_WARM_UP, max_tokens=12)
+    return model, take_fingerprint(model, canary, given.home)
+
+
 def main() -> None:
     """Load, warm up, listen."""
     given = _arguments()
@@ -312,21 +331,11 @@ def main() -> None:
     if given.with_parent:
         _be_killed_with_parent()
         threading.Thread(target=_end_with_parent, daemon=True).start()
-    from nightingale.pipeline import Nightingale  # noqa: PLC0415
-
     try:
-        model = Nightingale.load(
-            given.model,
-            home=given.home,
-            device=given.device,
-            decoder=given.decoder,
-            plan=Plan.named(given.plan, stream=True),
-            watermark=not given.no_watermark,
-            backend=given.backend,
-            threads=given.threads,
-        )
-        canary = model.stream(_WARM_UP, max_tokens=12)
-        fingerprint = take_fingerprint(model, canary, given.home)
+        # In a thread that ends, and OpenMP's threads with it: those of two pools outnumber the
+        # processors, and then they sleep at every barrier (nn/contention).
+        with ThreadPoolExecutor(1, "load") as once:
+            model, fingerprint = once.submit(_load, given).result()
     except NightingaleError as error:
         _report(given.status_fd, {"error": type(error).__name__, "message": str(error)})
         sys.exit(1)

@@ -25,6 +25,7 @@ from nightingale.backends.torch.vocoder.model import Vocoder, fade_in
 from nightingale.backends.torch.vocoder.streaming import VocoderState, vocode_next
 from nightingale.core import SAMPLES_PER_TOKEN, TOKENS_PER_SECOND, FlowPrompt, Plan
 from nightingale.errors import OptionError
+from nightingale.nn.contention import MONITOR
 from nightingale.nn.device import free_bytes, synchronize
 from nightingale.nn.lru import ByteLimitedLRU
 
@@ -96,7 +97,8 @@ class WholeDecoder:
         return self.start(prompt, seed)
 
     def decode(self, jobs: Sequence[WindowJob]) -> list[DecodedWindow]:
-        return [self._decode(job.window, _own(WholeState, job.state)) for job in jobs]
+        with MONITOR.computing():
+            return [self._decode(job.window, _own(WholeState, job.state)) for job in jobs]
 
     @torch.inference_mode()
     def _decode(self, window: TokenWindow, state: WholeState) -> DecodedWindow:
@@ -147,7 +149,8 @@ class WindowedDecoder:
         return WindowedState(prompt, seed, flow, vocoder, n_samples)
 
     def decode(self, jobs: Sequence[WindowJob]) -> list[DecodedWindow]:
-        return [self._decode(job.window, _own(WindowedState, job.state)) for job in jobs]
+        with MONITOR.computing():
+            return [self._decode(job.window, _own(WindowedState, job.state)) for job in jobs]
 
     @torch.inference_mode()
     def _decode(self, window: TokenWindow, state: WindowedState) -> DecodedWindow:

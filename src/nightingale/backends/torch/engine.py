@@ -16,6 +16,7 @@ from nightingale.backends.torch.t3.model import T3, Utterance
 from nightingale.backends.torch.t3.prefix import Prefixes
 from nightingale.core import END_OF_SPEECH, T3Prompt
 from nightingale.errors import NightingaleError
+from nightingale.nn.contention import MONITOR
 
 
 @dataclass(slots=True, eq=False)
@@ -54,6 +55,10 @@ class TorchTokenEngine:
 
     @torch.inference_mode()
     def step(self, numbers: Collection[int]) -> list[TokenEvent]:
+        with MONITOR.computing():
+            return self._step(numbers)
+
+    def _step(self, numbers: Collection[int]) -> list[TokenEvent]:
         requests = [self._live[number] for number in numbers]
         together = self._read_together([one for one in requests if one.sampler.n_tokens])
         events = []
