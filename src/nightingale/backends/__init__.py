@@ -12,7 +12,10 @@ from nightingale.backends.base import Backend
 from nightingale.errors import OptionError
 
 GROUP = "nightingale.backends"
-_OWN = {"torch": "nightingale.backends.torch.backend"}
+_OWN = {
+    "torch": "nightingale.backends.torch.backend",
+    "vllm": "nightingale.backends.vllm.backend",
+}
 
 
 def names() -> list[str]:

@@ -121,10 +121,19 @@ class T3(nn.Module):
         forced: Sequence[int] = (),
     ) -> tuple[Utterance, SequenceSampler]:
         """The two halves of `decode`, for who computes several utterances together."""
-        utterance, sample, draw = self._prepare(text, prefix, options, None, None, guard)
-        start = utterance.penalizes_start
-        return utterance, SequenceSampler(
-            sample, draw, options.max_tokens, forced, penalizes_start=start
+        utterance, _, _ = self._prepare(text, prefix, options, None, None, guard)
+        return utterance, self.sequence_sampler(options, guard, forced)
+
+    def sequence_sampler(
+        self, options: Options, guard: Guard | None, forced: Sequence[int] = ()
+    ) -> SequenceSampler:
+        """Draws the tokens of one utterance, whoever computes their logits."""
+        return SequenceSampler(
+            self._sampler(options, guard),
+            self._noise(options.seed),
+            options.max_tokens,
+            forced,
+            penalizes_start=self.config.is_llama,
         )
 
     @property
@@ -161,24 +170,18 @@ class T3(nn.Module):
         guard: Guard | None,
     ) -> tuple[Utterance, Sampler, Noise]:
         self.check(text, options)
-        make_sampler = llama_sampler if self.config.is_llama else gpt2_sampler
-        sample = make_sampler(options)
-        if guard is not None:
-            alignment, sample = guard.alignment, guard.watch(sample)
+        alignment = guard.alignment if guard is not None else alignment
         utterance = Utterance(self, text, prefix, options, alignment)
-        return utterance, sample, noise or self._noise(options.seed)
+        return utterance, self._sampler(options, guard), noise or self._noise(options.seed)
+
+    def _sampler(self, options: Options, guard: Guard | None) -> Sampler:
+        sample = llama_sampler(options) if self.config.is_llama else gpt2_sampler(options)
+        return sample if guard is None else guard.watch(sample)
 
     @torch.inference_mode()
     def prefix(self, prompt: T3Prompt, exaggeration: float) -> Prefix:
         """Read what stands in front of every text of this voice."""
-        self._check_voice(prompt)
-        home = self.speech_emb.weight
-        embedded = self.speech_emb(torch.tensor(prompt.tokens, device=home.device))[
-            None
-        ]  # (1, P, D)
-        if self.config.is_llama:
-            embedded = embedded + self.speech_pos_emb(slice(0, embedded.shape[1]))
-        x = self.cond_enc(torch.tensor(prompt.speaker).to(home), embedded, exaggeration)
+        x = self.embed_voice(prompt, exaggeration)
         shape = (1, self.config.n_heads, x.shape[1], x.shape[2] // self.config.n_heads)
         like = x.to(self.tfmr.cache_dtype or x.dtype)
         voice = KVCache.empty(self.config.n_layers, shape, like=like)
@@ -191,6 +194,17 @@ class T3(nn.Module):
         config, n_rows = self.config, 2 if self.config.is_llama else 1
         dtype = self.tfmr.cache_dtype or self.speech_emb.weight.dtype
         return 2 * n_rows * config.n_layers * config.d_model * n_positions * dtype.itemsize
+
+    def embed_voice(self, prompt: T3Prompt, exaggeration: float) -> Tensor:
+        """(1, T, D)"""
+        self._check_voice(prompt)
+        home = self.speech_emb.weight
+        tokens = torch.tensor(prompt.tokens, device=home.device)
+        embedded = self.speech_emb(tokens)[None]  # (1, P, D)
+        if self.config.is_llama:
+            embedded = embedded + self.speech_pos_emb(slice(0, embedded.shape[1]))
+        voice: Tensor = self.cond_enc(torch.tensor(prompt.speaker).to(home), embedded, exaggeration)
+        return voice
 
     def embed_text(self, text: Sequence[int]) -> Tensor:
         """(1, T, D)"""
