@@ -27,6 +27,7 @@ import torch
 
 from nightingale import Nightingale
 from nightingale.backends.base import TokenEngine, TokenRequest
+from nightingale.backends.vllm.backend import prepare_process
 from nightingale.backends.vllm.engine import VllmTokenEngine
 from nightingale.backends.vllm.start import EngineLimits
 from nightingale.core import N_SPEECH_CODES, T3Prompt
@@ -149,6 +150,7 @@ def counted_preemptions(engine: VllmTokenEngine) -> Iterator[list[str]]:
 
 
 def start(model: Components, limits: EngineLimits) -> VllmTokenEngine:
+    prepare_process()
     t3 = model.loaded.token_engine.t3  # type: ignore[attr-defined]
     return VllmTokenEngine(t3, model.files["t3"], "float32", limits)
 

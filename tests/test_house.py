@@ -18,7 +18,13 @@ FILES = sorted(SOURCE.rglob("*.py"))
 EXAMPLES = SOURCE.parents[1] / "examples"
 FRONT_DOORS = [
     Path(name)
-    for name in ("__init__.py", "cli/__init__.py", "pipeline.py", "backends/torch/backend.py")
+    for name in (
+        "__init__.py",
+        "cli/__init__.py",
+        "pipeline.py",
+        "backends/torch/backend.py",
+        "backends/vllm/backend.py",
+    )
 ]
 MAX_FILE, MAX_FUNCTION = 400, 60
 

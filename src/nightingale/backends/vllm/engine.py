@@ -55,6 +55,7 @@ class VllmTokenEngine:
         self._numbers = count(1)
         self._requests: dict[int, _Request] = {}
         self._cancelled: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._must_reset = False  # of what is cached, something is to be forgotten
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -75,15 +76,17 @@ class VllmTokenEngine:
         while missing := [one for one in requests if not one.events]:
             self._hold(missing if holds else list(self._requests.values()))
             holds &= self._advance()
-        return [self._next_event(request) for request in requests]
+        events = [self._next_event(request) for request in requests]
+        self._reset()
+        return events
 
     def cancel(self, number: int) -> None:
         self._cancelled.put(number)  # vLLM's engine belongs to the thread that steps
 
     def forget(self, prompt: T3Prompt) -> None:  # noqa: ARG002
-        """Pages have no voice's name on them, so those of all that are not in use are dropped."""
+        """Pages have no voice's name on them, so those of all are dropped, when nobody uses one."""
+        self._must_reset = True
         self._drop_cancelled()
-        self._engine.reset_prefix_cache()
 
     @property
     def _scheduler(self) -> Any:
@@ -166,8 +169,13 @@ class VllmTokenEngine:
         while not self._cancelled.empty():
             if request := self._requests.get(self._cancelled.get()):
                 self._drop(request)
+        self._reset()
 
     def _drop(self, request: _Request) -> None:
         del self._requests[request.number]
         if self._batch.live.pop(request.number, None) is not None:
             self._engine.abort_request([request.vllm_id], internal=True)
+
+    def _reset(self) -> None:
+        if self._must_reset and not self._batch.live:
+            self._must_reset = not self._engine.reset_prefix_cache()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,15 +18,6 @@ from nightingale.core import END_OF_SPEECH, START_OF_SPEECH
 ARCHITECTURE = "NightingaleT3ForCausalLM"
 _ROPE_ORIGINAL = 8192  # positions of the Llama that T3 has its rotary scaling from
 N_VOICE, N_START = 1 + N_QUERIES + 1, 2  # positions before the text, and behind it
-# This process owns the engine: no second one, no binding of its threads to cores, nothing sent to
-# anybody, and the runner that takes logits processors.
-_ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_USE_V2_MODEL_RUNNER": "0",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_CONFIGURE_LOGGING": "0",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +36,7 @@ class EngineLimits:
 def start_engine(
     weights: Path, config: T3Config, dtype: str, limits: EngineLimits, batch_key: int
 ) -> Any:
-    """An `LLMEngine` with the weights of a released file."""
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    logging.getLogger("vllm").setLevel(logging.ERROR)
+    """An `LLMEngine` with the weights of a released file; `backend.prepare_process` comes first."""
     from vllm import EngineArgs, LLMEngine, ModelRegistry  # noqa: PLC0415 - seconds
 
     from nightingale.backends.vllm.model import T3ForCausalLM  # noqa: PLC0415
