@@ -136,16 +136,24 @@ def draw_trials(model: Components, n: int, rng: np.random.Generator) -> list[Tri
 
 
 @contextmanager
-def counted_preemptions(engine: VllmTokenEngine) -> Iterator[list[str]]:
-    """The requests that vLLM's scheduler preempts meanwhile."""
-    scheduler, found = engine._scheduler, []
-    preempt = scheduler._preempt_request
+def counted(engine: VllmTokenEngine) -> Iterator[dict[str, int]]:
+    """What the scheduler does meanwhile: preemptions, positions found in the prefix cache."""
+    scheduler, found = engine._scheduler, {"preemptions": 0, "cached_positions": 0}
+    preempt, hit = scheduler._preempt_request, scheduler._get_local_prefix_cache_hit
 
-    def counted(request: Any, *args: Any, **more: Any) -> None:
-        found.append(request.request_id)
-        preempt(request, *args, **more)
+    def counted_preempt(*args: Any, **more: Any) -> None:
+        found["preemptions"] += 1
+        preempt(*args, **more)
 
-    with mock.patch.object(scheduler, "_preempt_request", counted):
+    def counted_hit(request: Any) -> Any:
+        blocks, n_positions, *rest = hit(request)
+        found["cached_positions"] += n_positions
+        return blocks, n_positions, *rest
+
+    with (
+        mock.patch.object(scheduler, "_preempt_request", counted_preempt),
+        mock.patch.object(scheduler, "_get_local_prefix_cache_hit", counted_hit),
+    ):
         yield found
 
 
@@ -159,7 +167,7 @@ def compare(
     engine: VllmTokenEngine, trials: Sequence[Trial], rng: np.random.Generator
 ) -> dict[str, Any]:
     begun = time.perf_counter()
-    with counted_preemptions(engine) as preempted:
+    with counted(engine) as counts:
         said = say_together(engine, [trial.request for trial in trials], rng)
     wrong = [at for at, trial in enumerate(trials) if said[at] != trial.wanted]
     first = [
@@ -178,7 +186,7 @@ def compare(
         "tokens": sum(len(trial.wanted) for trial in trials),
         "wrong": len(wrong),
         "first_wrong_token": first,
-        "preemptions": len(preempted),
+        **counts,
         "seconds": round(time.perf_counter() - begun, 1),
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -52,6 +53,8 @@ def test_tokens_and_positions_are_those_of_torch(
     assert result["tokens"] > 10 * N_TRIALS
     assert not result["wrong"], result
     assert bool(result["preemptions"]) == (condition == "preemption")
+    if condition in ("small pages", "no prefix caching"):
+        assert bool(result["cached_positions"]) == (condition == "small pages")
     assert len(engine) == len(engine._batch.live) == 0
 
 
@@ -122,3 +125,14 @@ def test_a_failing_request_leaves_its_mate_alone(
     while not said[-1].is_last:
         said += engine.step((mate,))
     assert [(it.token, it.position, it.is_last, it.is_said) for it in said] == wanted
+
+
+def test_an_engine_that_goes_leaves_the_others_alone(
+    model: Components, engine: VllmTokenEngine
+) -> None:
+    """vLLM's process groups belong to the process."""
+    other = equality.start(model, equality.CONDITIONS["small pages"])
+    wanted = equality.say_alone(other, request_of(model, 5))
+    del other
+    gc.collect()
+    assert equality.say_alone(engine, request_of(model, 5)) == wanted

@@ -13,7 +13,7 @@ pytest.importorskip("vllm", reason="vLLM is not installed: scripts/vllm runs the
 
 import nightingale
 from nightingale import Nightingale
-from tests.server.running import serving
+from tests.server.running import quick_decoder, serving
 
 FLEDGLING = Path(nightingale.__file__).parent / "fledgling"
 TEXTS = (
@@ -28,9 +28,10 @@ pytestmark = pytest.mark.slow
 def test_openai_client_streams_what_the_torch_backend_says(tmp_path: Path) -> None:
     """Several at once; to the sample, because tokens are the same and the decoder is."""
     flags = ("--backend", "vllm", "--plan", "reference", "--no-watermark", "--max-factor", "0")
-    alone = Nightingale.load(FLEDGLING, home=tmp_path / "alone", watermark=False)
+    load = {"decoder": quick_decoder(FLEDGLING), "home": tmp_path, "watermark": False}
+    alone = Nightingale.load(FLEDGLING, **load)  # type: ignore[arg-type]
     wanted = [alone.say(text, seed=7).samples for text in TEXTS]
-    with serving(FLEDGLING, tmp_path / "home", {}, *flags) as server:
+    with serving(FLEDGLING, tmp_path, {}, *flags) as server:
         client = openai.OpenAI(api_key="none", base_url=f"{server.url}/v1", timeout=300)
 
         def heard(text: str) -> tuple[int, bytes]:

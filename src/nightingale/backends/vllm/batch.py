@@ -137,6 +137,10 @@ def registered(key: int) -> Batch:
     return _BATCHES[key]
 
 
+def n_registered() -> int:
+    return len(_BATCHES)
+
+
 def unregister(key: int) -> None:
     _BATCHES.pop(key, None)
 

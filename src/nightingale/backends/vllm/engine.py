@@ -7,6 +7,7 @@ because of them.
 
 from __future__ import annotations
 
+import gc
 import queue
 import sys
 import weakref
@@ -50,8 +51,10 @@ class VllmTokenEngine:
         self._t3 = t3
         self._batch = Batch()
         key = batches.register(self._batch)
-        weakref.finalize(self, batches.unregister, key)
         self._engine = start_engine(weights, t3.config, dtype, limits, key)
+        client = self._engine.engine_core
+        client._finalizer.detach()  # it would end what all engines of this process share
+        weakref.finalize(self, _close, client.engine_core, key)
         self._numbers = count(1)
         self._requests: dict[int, _Request] = {}
         self._cancelled: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -179,3 +182,14 @@ class VllmTokenEngine:
     def _reset(self) -> None:
         if self._must_reset and not self._batch.live:
             self._must_reset = not self._engine.reset_prefix_cache()
+
+
+def _close(engine_core: Any, key: int) -> None:
+    """Free the memory of one engine; the last one ends the process groups of all."""
+    batches.unregister(key)
+    if batches.n_registered():
+        engine_core.model_executor.shutdown()
+        engine_core.scheduler.shutdown()
+        gc.unfreeze()  # vLLM froze what it made at its start
+    else:
+        engine_core.shutdown()
