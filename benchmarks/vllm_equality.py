@@ -16,7 +16,7 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,6 +29,7 @@ from nightingale import Nightingale
 from nightingale.backends.base import TokenEngine, TokenRequest
 from nightingale.backends.vllm.backend import prepare_process
 from nightingale.backends.vllm.engine import VllmTokenEngine
+from nightingale.backends.vllm.prompt import prompt_embeddings
 from nightingale.backends.vllm.start import EngineLimits
 from nightingale.core import N_SPEECH_CODES, T3Prompt
 from nightingale.loader import Components
@@ -95,7 +96,8 @@ def say_together(
 ) -> list[Said]:
     """Requests come in when there is room; each turn is for some of those that are there."""
     said: list[Said] = [[] for _ in requests]
-    waiting, live = list(range(len(requests))), {}
+    waiting = list(range(len(requests)))
+    live: dict[int, int] = {}  # number -> index
     while waiting or live:
         while waiting and len(live) < N_LIVE and (not live or rng.random() < 0.3):
             at = waiting.pop(0)
@@ -191,20 +193,15 @@ def compare(
     }
 
 
-def _swapped(make: Callable[..., Any]) -> Callable[..., Any]:
-    def swapped(*args: Any) -> Any:
-        embeddings, n_voice = make(*args)
-        with_text, without = embeddings.chunk(2, dim=-1)
-        return torch.cat((without, with_text), dim=-1), n_voice
-
-    return swapped
+def _swapped(*args: Any) -> tuple[torch.Tensor, int]:
+    embeddings, n_voice = prompt_embeddings(*args)
+    with_text, without = embeddings.chunk(2, dim=-1)
+    return torch.cat((without, with_text), dim=-1), n_voice
 
 
 def swapped_branch() -> AbstractContextManager[Any]:
     """The branch without text is taken for the other one."""
-    from nightingale.backends.vllm import engine  # noqa: PLC0415
-
-    return mock.patch.object(engine, "prompt_embeddings", _swapped(engine.prompt_embeddings))
+    return mock.patch("nightingale.backends.vllm.engine.prompt_embeddings", _swapped)
 
 
 def shared_block() -> AbstractContextManager[Any]:

@@ -27,7 +27,7 @@ def test_it_is_not_available_without_vllm(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_another_minor_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "vllm_version", lambda: "0.31.2")
-    monkeypatch.setattr(module.util, "find_spec", lambda _: True)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: True)
     assert BACKEND.availability().reason.startswith("it needs vLLM 0.32, this is 0.31.2")
 
 

@@ -35,9 +35,12 @@ def test_openai_client_streams_what_the_torch_backend_says(tmp_path: Path) -> No
         client = openai.OpenAI(api_key="none", base_url=f"{server.url}/v1", timeout=300)
 
         def heard(text: str) -> tuple[int, bytes]:
-            asked = {"model": "fledgling", "voice": "default", "response_format": "pcm"}
             with client.audio.speech.with_streaming_response.create(
-                input=text, extra_body={"seed": 7}, **asked
+                model="fledgling",
+                voice="default",
+                response_format="pcm",
+                input=text,
+                extra_body={"seed": 7},
             ) as reply:
                 chunks = list(reply.iter_bytes(4096))
             return len(chunks), b"".join(chunks)
