@@ -1,20 +1,26 @@
-"""Every test starts from the same place: no NIGHTINGALE_* or HF_* of the machine's owner."""
+"""Every test starts from the same place: no NIGHTINGALE_* or HF_* of the machine's owner.
+
+torch is not imported at the top: the process that only hands tests to workers does without it.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
-import torch
 
-from nightingale.nn import native
-from tests.emulation import library as emulation
 
-# Small models lose time to a second thread, and far more of it on a busy machine.
-torch.set_num_threads(1)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if session.items:  # none where only workers collect
+        import torch
+
+        # Small models lose time to a second thread, and far more of it on a busy machine.
+        torch.set_num_threads(1)
+        gc.freeze()  # what was imported stays: not to be looked through again and again
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +45,8 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def c_compiler() -> None:
+    from tests.emulation import library as emulation
+
     if not emulation.compiler():
         pytest.skip("emulated instructions need Linux and a C compiler")
 
@@ -46,6 +54,9 @@ def c_compiler() -> None:
 @pytest.fixture
 def amx(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """AMX kernels by the processor's own instructions, or by emulated ones where it has none."""
+    from nightingale.nn import native
+    from tests.emulation import library as emulation
+
     if native.amx() is None:
         request.getfixturevalue("c_compiler")
         monkeypatch.setattr(native, "amx", lambda: emulation.emulated("amx"))

@@ -32,8 +32,7 @@ from nightingale.speech import SpeechState
 from nightingale.voice.library import to_bytes
 from nightingale.voice.metadata import VoiceMetadata
 from nightingale.weights import catalog, manifest
-from tests.backends.torch.flow.tiny import tiny_flow
-from tests.tiny_release import make_release
+from tests.tiny_release import make_release, release_flow
 
 NAMES = ["english", "multilingual-zh-cmn", "multilingual-hi", "turbo", "nano"]
 TEXT = "The billing issue is resolved."
@@ -268,7 +267,7 @@ def test_a_model_that_is_not_here_is_explained(
 def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package with a small model in it, both of whose decoders share all but an estimator."""
     folder = make_release(tmp_path / "bundle", "fledgling")
-    flow = tiny_flow("meanflow")
+    flow = release_flow("meanflow")
     own = {f"flow.{name}": t for name, t in flow.state_dict().items() if name.startswith("decoder")}
     header = {"config": {"flow": asdict(flow.config)}, "rest": "s3gen.safetensors"}
     facts = {"nightingale": json.dumps(header)}

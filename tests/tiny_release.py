@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from nightingale.backends.torch.flow.model import CONFIGS as FLOWS
-from nightingale.backends.torch.flow.model import Flow
+from nightingale.backends.torch.flow.model import Decoder, Flow
 from nightingale.backends.torch.t3.model import CONFIGS, T3
 from nightingale.backends.torch.vocoder.model import Vocoder, VocoderConfig
 from nightingale.core import Family
@@ -24,7 +24,7 @@ from nightingale.voice.speech_tokenizer import SpeechTokenizer, SpeechTokenizerC
 from nightingale.voice.xvector import XVector, XVectorConfig
 from nightingale.weights import catalog
 from tests.backends.torch.flow.random_weights import randomize as randomize_flow
-from tests.backends.torch.flow.tiny import tiny_flow, tiny_prompt
+from tests.backends.torch.flow.tiny import tiny_config, tiny_prompt
 from tests.backends.torch.vocoder.small import randomize as randomize_vocoder
 from tests.backends.torch.vocoder.small import small_vocoder
 from tests.random_weights import randomize
@@ -33,6 +33,16 @@ from tests.tiny import TINY, tiny_voice
 
 TOKENIZER = SpeechTokenizerConfig(n_layers=1, d_model=64)
 XVECTOR = XVectorConfig(n_planes=2, n_channels=8, growth=4, n_layers=(1, 1, 1))
+
+
+def release_flow(decoder: Decoder) -> Flow:
+    """Every kind of layer once: whoever needs more of them tests the flow, not a release."""
+    config = tiny_config(decoder)
+    estimator = dataclasses.replace(config.estimator, n_mid_blocks=1, n_transformers=1)
+    encoder = dataclasses.replace(config.encoder, n_layers=1, n_up_layers=1)
+    flow = Flow(dataclasses.replace(config, encoder=encoder, estimator=estimator))
+    randomize_flow(flow, 0)
+    return flow.eval().requires_grad_(False)
 
 
 def make_release(folder: Path, name: str, *, full_size: bool = False) -> Path:
@@ -67,7 +77,7 @@ def _write_t3(file: Path, family: Family) -> None:
 def _write_s3gen(file: Path, *, meanflow: bool) -> None:
     torch.manual_seed(6)
     parts: dict[str, torch.nn.Module] = {
-        "flow": tiny_flow("meanflow" if meanflow else "standard"),
+        "flow": release_flow("meanflow" if meanflow else "standard"),
         "mel2wav": small_vocoder(),
         "tokenizer": SpeechTokenizer(TOKENIZER),
         "speaker_encoder": XVector(XVECTOR),

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import sync_playwright
-
 import nightingale
 from tests.server.running import Server, serving
 
@@ -111,6 +109,8 @@ addEventListener("click", note, true);
 def browsing(server: Server, *, width: int = 900, height: int = 830) -> Iterator[Any]:
     """The page, opened; whatever goes wrong in it is an error here."""
     assert CHROMIUM is not None, "there is no chromium here: run scripts/programs"
+    from playwright.sync_api import sync_playwright  # here alone: most runs open no page
+
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         # Waiting for a condition is done by evaluating text, which the page itself may not.

@@ -15,16 +15,19 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 import numpy as np
-import openai
 import pytest
 import soundfile
 
 from nightingale.audio.encode import FORMATS, encode, encode_whole
 from tests.server.conftest import Solo, Subject
 from tests.server.running import Server, serving
+
+if TYPE_CHECKING:  # half a second, in every run of any test
+    import openai
 
 pytestmark = pytest.mark.slow
 
@@ -70,6 +73,8 @@ def test_sound_comes_while_it_is_made(server: Server) -> None:
 
 @pytest.fixture
 def client(server: Server) -> Iterator[openai.OpenAI]:
+    import openai
+
     with openai.OpenAI(api_key="none", base_url=f"{server.url}/v1") as client:
         yield client
 
@@ -77,6 +82,8 @@ def client(server: Server) -> Iterator[openai.OpenAI]:
 def test_openai_streams_to_a_file(
     server: Server, client: openai.OpenAI, solo: Solo, tmp_path: Path
 ) -> None:
+    import openai
+
     extra = {**server.options, "seed": 3}
     with client.audio.speech.with_streaming_response.create(
         model="tts-1", voice="alloy", input=TEXT, response_format="wav", extra_body=extra

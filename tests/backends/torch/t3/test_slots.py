@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch._dynamo.testing import CompileCounter
 
 from nightingale.backends.base import TokenEvent, TokenRequest
 from nightingale.backends.torch import slot_engine
@@ -155,6 +154,8 @@ def test_a_request_that_was_cancelled_leaves_its_slot() -> None:
 
 @pytest.mark.slow
 def test_a_whole_utterance_is_one_graph() -> None:
+    from torch._dynamo.testing import CompileCounter  # seconds, which only this test needs
+
     counter = CompileCounter()
     torch._dynamo.reset()
 
