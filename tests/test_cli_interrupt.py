@@ -162,7 +162,7 @@ def test_real_processes_are_killed_and_interrupted(
     python = ["env", *(f"{name}={value}" for name, value in environ.items()), sys.executable]
 
     def command(file: Path) -> list[str]:
-        short = ["--max-tokens", "30", "--quiet"]
+        short = ["--decoder", "meanflow", "--max-tokens", "30", "--quiet"]
         return [*python, "-m", "nightingale", "say", SENTENCES, "-o", str(file), *more, *short]
 
     whole, file = tmp_path / f"whole-{name}", tmp_path / name

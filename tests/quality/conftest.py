@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from itertools import islice
 
@@ -18,6 +19,7 @@ from nightingale.audio.files import resample
 from nightingale.core import SAMPLES_PER_SECOND
 from nightingale.errors import NightingaleError
 from nightingale.measure.quality import Clip, Judge
+from tests.quality.pool import processes
 from training.work import work
 
 N_ENROLLED, N_JUDGED = 3, 2  # clips of each voice
@@ -49,6 +51,12 @@ def judge() -> Judge:
         return Judge.load(work() / "assets")
     except NightingaleError as error:  # its message says what to do
         pytest.fail(str(error))
+
+
+@pytest.fixture(scope="session")
+def pool() -> Iterator[Executor]:
+    with processes() as executor:
+        yield executor
 
 
 @pytest.fixture(scope="session")

@@ -6,17 +6,19 @@ got worse, and small enough to be listened to on every change.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 
 import pytest
 
 from nightingale.audio import files
-from nightingale.core import SAMPLES_PER_SECOND, Voice
+from nightingale.core import SAMPLES_PER_SECOND
 from nightingale.measure import texts
 from nightingale.measure.quality import Clip, Judge, Report
 from nightingale.measure.speakers import Embedding
-from nightingale.pipeline import Nightingale
+from tests.quality.pool import Task, speak_and_score
 
 pytestmark = pytest.mark.quality
 
@@ -24,8 +26,6 @@ VOICES = Path(__file__).parent / "voices"  # spoken by the teachers; af_sarah wa
 OWN_VOICE = "heart"
 CLONED = ("am_michael", "bf_emma", "af_sarah")
 N_SENTENCES, N_SHORT, N_CLONED = 30, 20, 6  # the last of each voice
-
-SENTENCES = pytest.mark.xdist_group("sentences")  # they judge the same clips: in one process
 
 Said = Callable[[str], Report]
 
@@ -40,58 +40,37 @@ def voices(judge: Judge) -> dict[str, Embedding]:
 
 
 @pytest.fixture(scope="module")
-def said(
-    judge: Judge, voices: dict[str, Embedding], tmp_path_factory: pytest.TempPathFactory
-) -> Said:
-    """What the judge says of each way to speak; each is heard once."""
-    home = tmp_path_factory.mktemp("home")
-    engines = {
-        decoder: Nightingale.load("fledgling", home=home, device="cpu", decoder=decoder)
-        for decoder in ("standard", "meanflow")
-    }
-    reports: dict[str, Report] = {}
+def said(pool: Executor, voices: dict[str, Embedding]) -> Said:
+    """What the judge says of each way to speak; each clip is heard once."""
+    sentences = texts.read("held_out", N_SENTENCES)
 
-    def say(
-        text: str, seed: int, decoder: str, name: str = OWN_VOICE, voice: Voice | None = None
-    ) -> Clip:
-        audio = engines[decoder].say(text, voice, seed=seed)
-        return Clip(audio.samples, text, name)
-
-    def clones() -> list[Clip]:
-        sentences = texts.read("held_out", N_CLONED)
+    def own(few: Sequence[str], decoder: str, *, words_only: bool = False) -> list[Task]:
         return [
-            say(text, seed, "standard", name, voice)
-            for name in CLONED
-            for voice in [engines["standard"].clone(VOICES / f"{name}_cloned.ogg")]
-            for seed, text in enumerate(sentences)
+            Task(text, seed, decoder, OWN_VOICE, words_only=words_only)
+            for seed, text in enumerate(few)
         ]
 
-    def report(way: str) -> Report:
-        if way not in reports:
-            if way == "clones":
-                clips = clones()
-            else:
-                few = (
-                    texts.read("short", N_SHORT)
-                    if way == "short"
-                    else texts.read("held_out", N_SENTENCES)
-                )
-                if way == "paragraphs":
-                    few = [" ".join(few[at : at + 5]) for at in (0, 5, 10)]
-                decoder = "meanflow" if way == "meanflow" else "standard"
-                clips = [say(text, seed, decoder) for seed, text in enumerate(few)]
-            reports[way] = judge.score(clips, voices)
-        return reports[way]
-
-    return report
+    paragraphs = [" ".join(sentences[at : at + 5]) for at in (0, 5, 10)]
+    clones = [
+        Task(text, seed, "standard", name, VOICES / f"{name}_cloned.ogg")
+        for name in CLONED
+        for seed, text in enumerate(sentences[:N_CLONED])
+    ]
+    ways = {
+        "standard": own(sentences, "standard"),
+        "meanflow": own(sentences, "meanflow", words_only=True),
+        "short": own(texts.read("short", N_SHORT), "standard", words_only=True),
+        "paragraphs": own(paragraphs, "standard", words_only=True),
+        "clones": clones,
+    }
+    pending = {way: speak_and_score(pool, tasks, voices) for way, tasks in ways.items()}
+    return functools.cache(lambda way: pending[way]())
 
 
-@SENTENCES
 def test_its_words_are_understood(said: Said) -> None:
     assert said("standard").words.value <= 0.18, said("standard").worst(5)
 
 
-@SENTENCES
 def test_two_steps_are_nearly_as_clear_as_ten(said: Said) -> None:
     assert said("meanflow").words.value <= said("standard").words.value + 0.04
     assert said("meanflow").words.value <= 0.2, said("meanflow").worst(5)
@@ -105,19 +84,16 @@ def test_paragraphs_are_understood(said: Said) -> None:
     assert said("paragraphs").words.value < 0.25  # as one piece it was 0.7
 
 
-@SENTENCES
 def test_it_sounds_better_than_a_formant_synthesizer(said: Said) -> None:
     sound = said("standard").sound
     assert sound is not None
     assert sound.value > 2.5
 
 
-@SENTENCES
 def test_it_speaks_at_a_usual_pace(said: Said) -> None:
     assert 10 <= said("standard").pace.value <= 18
 
 
-@SENTENCES
 def test_it_sounds_like_itself(said: Said) -> None:
     right = said("standard").right_voice
     assert right is not None

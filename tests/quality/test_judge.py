@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from concurrent.futures import Executor
 
 import numpy as np
 import pytest
@@ -13,15 +15,16 @@ from nightingale.measure.quality import Judge, Report
 from nightingale.measure.speakers import centroid, similarity
 from tests.quality import faults
 from tests.quality.conftest import Speech
+from tests.quality.pool import score
 
-pytestmark = [pytest.mark.quality, pytest.mark.xdist_group("judge")]
+pytestmark = pytest.mark.quality
 
 Verdict = Callable[[str], Report]
 
 
 @pytest.fixture(scope="module")
-def verdict(judge: Judge, speech: Speech) -> Verdict:
-    """The report on all clips with one kind of fault; each is judged once."""
+def verdict(judge: Judge, pool: Executor, speech: Speech) -> Verdict:
+    """The report on all clips with one kind of fault; each clip is judged once."""
     voices = judge.enroll(speech.enrolled)
     clips = speech.judged
     following = [*clips[1:], clips[0]]  # another text
@@ -34,14 +37,8 @@ def verdict(judge: Judge, speech: Speech) -> Verdict:
         "other text": list(map(faults.other_text, clips, following)),
         "other voice": list(map(faults.other_voice, clips, elsewhere)),
     }
-    reports: dict[str, Report] = {}
-
-    def judged(fault: str) -> Report:
-        if fault not in reports:
-            reports[fault] = judge.score(planted[fault], voices)
-        return reports[fault]
-
-    return judged
+    pending = {fault: score(pool, spoiled, voices) for fault, spoiled in planted.items()}
+    return functools.cache(lambda fault: pending[fault]())
 
 
 def test_good_speech_passes(verdict: Verdict) -> None:

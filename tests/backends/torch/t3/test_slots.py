@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from dataclasses import replace
 from typing import Any
@@ -15,11 +16,18 @@ from nightingale.backends.torch import slot_engine
 from nightingale.backends.torch.slot_engine import SlotTokenEngine
 from nightingale.backends.torch.t3 import slots
 from nightingale.backends.torch.t3.guard import Guard
+from nightingale.backends.torch.t3.model import T3
 from nightingale.backends.torch.t3.slots import SlotConfig, SlotState, SlotStep
 from nightingale.families import FAMILIES
 from tests.tiny import tiny_t3, tiny_text, tiny_voice
 
 OPTIONS = FAMILIES["multilingual"].options
+
+
+@functools.cache
+def small_t3() -> T3:
+    """Engines only read it."""
+    return tiny_t3(seed=3)
 
 
 def request(number: int, max_tokens: int = 20) -> TokenRequest:
@@ -38,7 +46,7 @@ def keys_of(engine: SlotTokenEngine, number: int) -> Tensor:
 
 
 def alone(number: int, n_slots: int, n_steps: int) -> Tensor:
-    engine = SlotTokenEngine(tiny_t3(seed=3), n_slots)
+    engine = SlotTokenEngine(small_t3(), n_slots)
     live = engine.add(request(number))
     for _ in range(n_steps):
         engine.step((live,))
@@ -47,7 +55,7 @@ def alone(number: int, n_slots: int, n_steps: int) -> Tensor:
 
 def in_company(n_requests: int, n_slots: int, n_steps: int, seed: int) -> list[Tensor]:
     """Each as far as `n_steps`, in drawn company and in whatever slot is free."""
-    rng, engine = random.Random(seed), SlotTokenEngine(tiny_t3(seed=3), n_slots)
+    rng, engine = random.Random(seed), SlotTokenEngine(small_t3(), n_slots)
     live = [engine.add(request(number)) for number in range(n_requests)]
     left = dict.fromkeys(live, n_steps)
     while any(left.values()):
@@ -64,14 +72,18 @@ def test_bits_depend_neither_on_slot_nor_on_company(n_slots: int) -> None:
         assert torch.equal(found, one)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("n_threads", [1, 2])
-def test_bits_of_five_hundred_runs(n_threads: int) -> None:
+@pytest.mark.parametrize(
+    "n_seeds",
+    [pytest.param(5, marks=pytest.mark.slow), pytest.param(25, marks=pytest.mark.fullsize)],
+)
+def test_bits_of_many_runs(n_threads: int, n_seeds: int) -> None:
+    """Ten requests for each seed: 500 runs in full, of which 100 are made every time."""
     before = torch.get_num_threads()
     torch.set_num_threads(n_threads)
     try:
         wanted = [alone(number, 4, 5) for number in range(10)]
-        for seed in range(25):
+        for seed in range(n_seeds):
             for found, one in zip(in_company(10, 4, 5, seed), wanted, strict=True):
                 assert torch.equal(found, one)
     finally:
@@ -93,7 +105,7 @@ def test_what_a_request_needs_is_its_own_room(monkeypatch: pytest.MonkeyPatch) -
     """A long neighbour makes nobody's attention longer; and everybody's keys have room."""
     monkeypatch.setattr(slot_engine, "CAPACITY_BLOCK", 32)
     monkeypatch.setattr(slots, "CAPACITY_BLOCK", 32)
-    engine = SlotTokenEngine(tiny_t3(seed=3), 4)
+    engine = SlotTokenEngine(small_t3(), 4)
     capacities: list[int] = []
     run = engine._run
     engine._wrap = lambda step: lambda capacity: capacities.append(capacity) or step(capacity)  # type: ignore[func-returns-value]
@@ -106,7 +118,7 @@ def test_what_a_request_needs_is_its_own_room(monkeypatch: pytest.MonkeyPatch) -
     assert len(set(capacities)) > 2
     assert engine._slots.capacity == max(capacities)
     for number, ours in zip(numbers, (0, 29), strict=True):
-        plain = SlotTokenEngine(tiny_t3(seed=3), 4)
+        plain = SlotTokenEngine(small_t3(), 4)
         live = plain.add(request(ours, 60))
         assert said[number] == [plain.step((live,))[0].token for _ in range(40)]
 
@@ -114,7 +126,7 @@ def test_what_a_request_needs_is_its_own_room(monkeypatch: pytest.MonkeyPatch) -
 def test_a_slot_that_was_left_full_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slot_engine, "CAPACITY_BLOCK", 64)
     monkeypatch.setattr(slots, "CAPACITY_BLOCK", 64)
-    engine = SlotTokenEngine(tiny_t3(seed=3), 2)
+    engine = SlotTokenEngine(small_t3(), 2)
     first, live = (engine.add(request(0, 60)) for _ in range(2))  # the second in the last slot
     engine.step((first, live))
     engine.step((first, live))
@@ -125,25 +137,25 @@ def test_a_slot_that_was_left_full_harms_nobody(monkeypatch: pytest.MonkeyPatch)
     assert int(engine._slots.state[:, 0].max()) == engine._slots.capacity == 64
     for number in (1, 2):
         live = engine.add(request(number))
-        plain = SlotTokenEngine(tiny_t3(seed=3), 2)
+        plain = SlotTokenEngine(small_t3(), 2)
         other = plain.add(request(number))
         for _ in range(5):
             assert engine.step((live,))[0].token == plain.step((other,))[0].token
 
 
 def test_forced_tokens_come_first_in_any_block() -> None:
-    engine = SlotTokenEngine(tiny_t3(seed=3), 2)
+    engine = SlotTokenEngine(small_t3(), 2)
     forced = tuple(range(100, 140))  # more than one block of noise
     live = engine.add(replace(request(1, 60), forced=forced))
     said = [engine.step((live,))[0].token for _ in range(45)]
     assert said[:40] == list(forced)
-    free = SlotTokenEngine(tiny_t3(seed=3), 2)
+    free = SlotTokenEngine(small_t3(), 2)
     live = free.add(replace(request(1, 60), forced=tuple(said)))
     assert [free.step((live,))[0].token for _ in range(45)] == said
 
 
 def test_a_request_that_was_cancelled_leaves_its_slot() -> None:
-    engine = SlotTokenEngine(tiny_t3(seed=3), 1)
+    engine = SlotTokenEngine(small_t3(), 1)
     for number in range(3):
         live = engine.add(request(number))
         engine.step((live,))
@@ -166,9 +178,9 @@ def test_a_whole_utterance_is_one_graph() -> None:
         live = [engine.add(request(number)) for number in range(3)]
         return [event for _ in range(20) for event in engine.step(live)]
 
-    found = said(SlotTokenEngine(tiny_t3(seed=3), 4, compiled))
+    found = said(SlotTokenEngine(small_t3(), 4, compiled))
     assert counter.frame_count == 1
-    assert found == said(SlotTokenEngine(tiny_t3(seed=3), 4))
+    assert found == said(SlotTokenEngine(small_t3(), 4))
 
 
 def test_the_guard_in_slots_is_the_guard() -> None:
