@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 
 import numpy as np
@@ -33,8 +34,9 @@ def test_a_request_has_one_sound_for_any_listener(tts: Nightingale) -> None:
 def test_seams_are_like_other_places_and_faults_are_not(tts: Nightingale) -> None:
     speaker = seams.Speaker(tts, texts.read("held_out", 12))
     assert min(seams.examine(speaker).p_values().values()) > 0.001
-    for fault in ("sample", "frame", "noise"):
-        assert min(seams.examine(speaker, fault).p_values().values()) < 0.001, fault
+    # Noise of another seed is rendered once more, and found at fewer seams.
+    for fault, n_seams in (("sample", math.inf), ("frame", math.inf), ("noise", 90)):
+        assert min(seams.examine(speaker, fault, n_seams).p_values().values()) < 0.001, fault
 
 
 BOOK = "# One\n\nIt was late already. She went home.\n\nNobody asked why.\n- Milk.\n- Some bread."

@@ -27,6 +27,15 @@ from tests.rebuilt import rebuilt
 from tests.tiny_release import make_release
 
 SECONDS = 0.8  # of speech
+SIDE = limits.SIDE
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_products() -> Iterator[None]:
+    """Seconds less for each figure; `limits` itself is tested with products of its own size."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "SIDE", 512)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -128,8 +137,9 @@ def test_silence_at_the_front_is_not_yet_sound() -> None:
 
 
 @pytest.mark.slow
-def test_limits_are_of_this_world() -> None:
+def test_limits_are_of_this_world(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between what a watch could do and what no machine can."""
+    monkeypatch.setattr(limits, "SIDE", SIDE)
     assert 1e8 < 2**28 / (limits.stream_ms(2**28) / 1e3) < 1e13
     ratios = [limits.stream_ms(2**31) / limits.stream_ms(2**29) for _ in range(3)]
     assert 2 < statistics.median(ratios) < 8  # four times the bytes

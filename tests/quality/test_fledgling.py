@@ -25,7 +25,7 @@ pytestmark = pytest.mark.quality
 VOICES = Path(__file__).parent / "voices"  # spoken by the teachers; af_sarah was never learned from
 OWN_VOICE = "heart"
 CLONED = ("am_michael", "bf_emma", "af_sarah")
-N_SENTENCES, N_SHORT, N_CLONED = 30, 20, 6  # the last of each voice
+N_SENTENCES, N_SHORT, N_CLONED = 20, 20, 6  # the last of each voice
 
 Said = Callable[[str], Report]
 

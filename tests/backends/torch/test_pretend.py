@@ -420,7 +420,10 @@ def full_size_step(family: Family, n_slots: int) -> SlotStep:
     return SlotStep(t3, n_slots)
 
 
-@pytest.mark.parametrize("n_slots", [1, 4, 32])
+@pytest.mark.parametrize(
+    "n_slots",
+    [pytest.param(1, marks=pytest.mark.slow), 4, pytest.param(32, marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("family", ["multilingual", pytest.param("turbo", marks=pytest.mark.slow)])
 def test_a_step_is_captured_within_its_budget(
     shapes: Machine, family: Family, n_slots: int
