@@ -1,6 +1,11 @@
 """Compiles the C files of nn/native while the package is built, for each kind of processor.
 
-Where there is no compiler the package is built without it, and works, but for packed weights.
+Where a library cannot be compiled the package is built without it, and works, but for packed
+weights; what is missing is said loudly, and is an error with NIGHTINGALE_REQUIRE_KERNELS=1.
+
+OpenMP's calls stay unresolved in the libraries: no libgomp is linked. torch brings one along and
+loads it for everybody; a second one, of the system or of the wheel, would be a second set of
+threads, and a system without any could not load the libraries at all.
 """
 
 from __future__ import annotations
@@ -10,13 +15,14 @@ import platform
 import shutil
 import subprocess
 import sysconfig
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path("src/nightingale/nn/native")
-FLAGS = ("-O3", "-fopenmp", "-fno-math-errno", "-fPIC", "-shared")
+FLAGS = ("-O3", "-fopenmp", "-fno-math-errno", "-fPIC", "-c")
 ANYWHERE = {"stack": ("stack.c",)}  # name of the library -> sources and flags
 X86 = ANYWHERE | {
     "stack_avx2": ("stack.c", "-march=x86-64-v3"),
@@ -34,20 +40,51 @@ class CompileStack(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
         folder = Path(self.root) / FOLDER
-        compiler = os.environ.get("CC") or shutil.which("cc")
         libraries = X86 if platform.machine() in ("x86_64", "AMD64") else ANYWHERE
-        for name, arguments in libraries.items() if compiler else ():
-            library, made = folder / f"{name}.so", folder / f"{name}.{os.getpid()}"
-            command = [str(compiler), *FLAGS, *arguments, "-o", made.name, "-lm"]
-            if subprocess.run(command, cwd=folder, check=False).returncode == 0:
-                made.replace(library)  # at once: a process that loads it meanwhile gets a whole one
-                build_data["artifacts"].append(f"{FOLDER / library.name}")
+        for name, arguments in libraries.items():
+            fault = compile_library(folder, name, arguments)
+            if fault:
+                self.app.display_warning(f"NOT COMPILED: {name}: {fault}")
+            else:
+                build_data["artifacts"].append(f"{FOLDER / name}.so")
         for old in folder.glob("*.so"):
             if f"{FOLDER / old.name}" not in build_data["artifacts"]:
                 old.unlink()
-        if not build_data["artifacts"]:
-            self.app.display_warning("nothing was compiled: there will be no packed weights")
-            return
-        build_data["pure_python"] = False
-        system = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        build_data["tag"] = f"py3-none-{system}"
+        made = len(build_data["artifacts"])
+        if made < len(libraries):
+            effect = "packed weights (plan auto) need them; the rest works without"
+            self.app.display_warning(f"{made} of {len(libraries)} kernels were compiled: {effect}")
+            if os.environ.get("NIGHTINGALE_REQUIRE_KERNELS") == "1":
+                raise SystemExit("NIGHTINGALE_REQUIRE_KERNELS=1 and not all kernels were compiled")
+        if made or "CIBUILDWHEEL" in os.environ:  # which takes wheels of a platform only
+            build_data["pure_python"] = False
+            build_data["tag"] = f"py3-none-{platform_tag()}"
+
+
+def compile_library(folder: Path, name: str, arguments: tuple[str, ...]) -> str:
+    """Sources and flags -> name.so; what went wrong, or ''."""
+    compiler = os.environ.get("CC") or shutil.which("cc")
+    if not compiler:
+        return "there is no C compiler (cc, or the variable CC)"
+    sources = [folder / argument for argument in arguments if argument.endswith(".c")]
+    flags = [*FLAGS, *(argument for argument in arguments if not argument.endswith(".c"))]
+    with tempfile.TemporaryDirectory() as space:
+        objects = [f"{space}/{source.stem}.o" for source in sources]
+        made = folder / f"{name}.{os.getpid()}"
+        steps = [
+            [compiler, *flags, str(source), "-o", to]
+            for source, to in zip(sources, objects, strict=True)
+        ]
+        link = [compiler, "-shared", *objects, "-o", str(made), "-lm"]
+        for command in [*steps, link]:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+                return next((line for line in lines if "error" in line), lines[0])
+        made.replace(folder / f"{name}.so")  # at once: who loads it meanwhile gets a whole one
+    return ""
+
+
+def platform_tag() -> str:
+    system = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    return system.replace("universal2", platform.machine())  # one architecture is compiled

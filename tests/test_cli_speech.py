@@ -254,6 +254,7 @@ def test_doctor_says_what_would_run_and_what_is_missing(run: Run) -> None:
     shown = " ".join(result.stdout.split())  # lines are as long as the terminal is wide
     assert "plan auto on cpu (cpu is the fastest device that torch finds here)" in shown
     assert "t3=int8 (by stack" in shown
+    assert "kernels" in shown and "runs: " in shown
     assert "windows=8-12-14-17-21-25 (for streaming)" in shown
     assert "passed on cpu: tokens and mel of a stored sentence are right" in shown
     assert "float32" in shown

@@ -18,7 +18,7 @@ from nightingale.backends.torch.load import (
     load_vocoder,
 )
 from nightingale.backends.torch.memory import max_requests
-from nightingale.backends.torch.resolve import resolve
+from nightingale.backends.torch.resolve import kernel_states, resolve
 from nightingale.backends.torch.slot_engine import SlotTokenEngine
 from nightingale.backends.torch.t3.captured import CapturedStep
 from nightingale.backends.torch.t3.model import T3
@@ -47,6 +47,7 @@ class TorchBackend:
         facts = {
             "torch": f"{torch.__version__}, {torch.get_num_threads()} threads",
             "device": f"{placement.device}, {precision}: {placement.reason}",
+            "kernels": kernel_states(),
         }
         return Availability(is_available=True, facts=facts)
 

@@ -38,6 +38,14 @@ def compiled_kernels() -> str | None:
     return None if library is None else Path(library._name).stem
 
 
+def kernel_states() -> str:
+    """Which compiled kernels there are, which of them run here, and why the others do not."""
+    by_state: dict[str, list[str]] = {}
+    for name, state in native.states().items():
+        by_state.setdefault(state, []).append(name)
+    return "; ".join(f"{state}: {', '.join(names)}" for state, names in by_state.items())
+
+
 def _t3(plan: Plan, placement: Placement) -> tuple[Precision, str]:
     wanted = plan.t3
     if wanted == "fp32":

@@ -141,13 +141,28 @@ def load(kind: str) -> ctypes.CDLL | None:
 
 def _open(name: str) -> ctypes.CDLL | None:
     """A compiled file, if it is there and runs here."""
-    import torch  # noqa: F401, PLC0415 - first of all, so that we share its threads
+    found = _attempt(name)
+    return None if isinstance(found, str) else found
 
+
+def _attempt(name: str) -> ctypes.CDLL | str:
+    """A compiled file that runs here, or why there is none."""
+    import torch  # noqa: F401, PLC0415 - first of all: its OpenMP is the one that we call
+
+    file = FOLDER / f"{name}.so"
+    if not file.exists():
+        return "not compiled"
     try:
-        found = ctypes.CDLL(str(FOLDER / f"{name}.so"))
-    except OSError:
-        return None
-    return found if found.nightingale_runs_here() else None
+        found = ctypes.CDLL(str(file))
+    except OSError as error:
+        return f"does not load: {error}"
+    return found if found.nightingale_runs_here() else "not for this processor"
+
+
+def states() -> dict[str, str]:
+    """Each compiled file and what became of it here, for `doctor`."""
+    found = {name: _attempt(name) for name in (*KINDS, "amx")}
+    return {name: what if isinstance(what, str) else "runs" for name, what in found.items()}
 
 
 def declare_amx(library: ctypes.CDLL) -> ctypes.CDLL:
