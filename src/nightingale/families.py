@@ -8,6 +8,9 @@ from typing import Literal
 from nightingale.core import Family, Options
 
 Decoder = Literal["standard", "meanflow"]
+# Of Multilingual: as upstream's package writes text, in small letters and with a capital first; or
+# as Multilingual V3 and the packs were trained, according to their hosted demo and two ports.
+TextForm = Literal["upstream", "full_case"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +18,7 @@ class FamilySpec:
     """What is special about one family. Sizes of networks are in their own configs."""
 
     tokenizer: Literal["english", "multilingual", "gpt2", "fledgling"] = "english"
+    text_form: TextForm = "upstream"
     codec: Literal["s3", "fledgling"] = "s3"  # whose speech tokens it speaks
     decoder: Decoder = "standard"  # that it was released with
     options: Options = field(default_factory=Options)

@@ -52,7 +52,7 @@ class Components:
 
     @property
     def spec(self) -> FamilySpec:
-        return FAMILIES[self.model.family]
+        return self.model.spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +181,9 @@ def _other_decoder(
 
 
 def _tokenizer(model: Model, files: Files) -> TextTokenizer:
-    kind = FAMILIES[model.family].tokenizer
+    kind = model.spec.tokenizer
     if kind == "gpt2":
         return Gpt2Tokenizer(files["tokenizer.vocab"].parent)
     if kind == "multilingual":
-        return MultilingualTokenizer(files["tokenizer"], files.get("cangjie"))
+        return MultilingualTokenizer(files["tokenizer"], files.get("cangjie"), model.spec.text_form)
     return {"english": EnglishTokenizer, "fledgling": FledglingTokenizer}[kind](files["tokenizer"])

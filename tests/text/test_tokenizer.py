@@ -52,6 +52,14 @@ MULTILINGUAL = [
     ("ja", "学生。", "[ja] か\u3099 く せ い 。"),
     ("zh", "日曰。", "[zh] [cj_a] [cj_.] [cj_a] [cj_1] [cj_.] 。"),
 ]
+FULL_CASE = [
+    ("en", "the THE", "[en] the [SPACE] T H E ."),
+    ("en", "ok [LAUGHTER]", "[en] o k [SPACE] [UNK] L A U G H T E R [UNK] ."),
+    ("fr", "Été：", "[fr] E \u0301 t e\u0301 : ."),
+    ("zh", "日曰。", "[zh] [cj_a] [cj_.] [cj_a] [cj_1] [cj_.] 。"),
+    ("ko", "¨가", "[ko] [SPACE] \u0308 \u1100 \u1161 ."),
+    ("ja", "一。", "[ja] 一 。"),
+]
 
 
 def _pieces(file: Path, ids: list[int]) -> str:
@@ -88,10 +96,32 @@ def test_spaces_between_chinese_words_become_tokens(
     assert [word.count("[cj_.]") for word in words] == [2, 1, 2, 0]
 
 
-def test_casing_can_be_kept(files: Path) -> None:
-    tokenizer = MultilingualTokenizer(files / "multilingual.json", lowercase=False)
-    pieces = _pieces(files / "multilingual.json", tokenizer.encode("the THE", "en"))
-    assert pieces == "[START] [en] The [SPACE] T H E . [STOP]"
+@quiet
+@pytest.mark.parametrize(("language", "text", "expected"), FULL_CASE)
+def test_full_case_pieces_of_multilingual_v3(
+    language: str | None, text: str, expected: str, files: Path, uninstall: Uninstall
+) -> None:
+    uninstall("pykakasi")  # V3 reads kanji as they are
+    tokenizer = MultilingualTokenizer(
+        files / "multilingual.json", files / "cangjie.json", "full_case"
+    )
+    pieces = _pieces(files / "multilingual.json", tokenizer.encode(text, language))
+    assert pieces == f"[START] {expected} [STOP]"
+    read = tokenizer.readable(text, language)
+    assert (read.text == text) == ("[UNK]" not in expected)
+
+
+def test_languages_beyond_the_23_are_those_that_the_file_has_tags_for(
+    files: Path, tmp_path: Path
+) -> None:
+    content = (files / "multilingual.json").read_text(encoding="utf-8")
+    (tmp_path / "tuned.json").write_text(content.replace("[MASK]", "[cs]"), encoding="utf-8")
+    tuned = MultilingualTokenizer(tmp_path / "tuned.json")
+    assert tuned.languages == (*LANGUAGES, "cs")
+    assert "[cs] n o" in _pieces(tmp_path / "tuned.json", tuned.encode("No", "cs"))
+    assert tuned.readable("No", "cs").text == "No"
+    with pytest.raises(LanguageError, match="does not speak 'hu'"):
+        tuned.encode("No", "hu")
 
 
 def _files_with_the_known_pieces() -> list[Any]:

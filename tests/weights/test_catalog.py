@@ -78,3 +78,10 @@ def test_an_unknown_name_is_told_the_known_ones() -> None:
 def test_sizes_are_those_of_fp32() -> None:
     assert round(find("english").n_bytes / 1e9, 1) == 3.2
     assert round(find("nano").n_bytes / 1e9, 1) == 1.9
+
+
+def test_only_v3_and_the_packs_are_read_in_full_case() -> None:
+    forms = {model.name: model.spec.text_form for model in MODELS}
+    full = {name for name, form in forms.items() if form == "full_case"}
+    v3 = {name for name in forms if name.startswith("multilingual-")} - {"multilingual-v2"}
+    assert full == v3

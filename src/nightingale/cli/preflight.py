@@ -6,6 +6,7 @@ A mistake then costs less than a second, not the minutes after which the sound w
 from __future__ import annotations
 
 import os
+import re
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,6 @@ from nightingale import backends
 from nightingale.cli import player
 from nightingale.core import Options, Plan, check_device
 from nightingale.errors import NotPulledError, OptionError
-from nightingale.families import FAMILIES
 from nightingale.text.languages import LANGUAGES, check_language
 
 if TYPE_CHECKING:
@@ -105,11 +105,18 @@ def check_model(name: str | None, home: Path) -> Model:
     )
 
 
-def check_options(model: Model, given: dict[str, Any]) -> Options:
-    """Every value within its bounds, and a language that the model speaks."""
-    spec = FAMILIES[model.family]
-    options = replace(spec.options, **given)
-    check_language(options.language, LANGUAGES if spec.tokenizer == "multilingual" else ("en",))
+def check_options(model: Model, given: dict[str, Any], folder: Path | None = None) -> Options:
+    """Every value within its bounds, and a language that the model speaks.
+
+    With the folder of its files, languages beyond the 23 that its tokenizer file has a tag for too.
+    """
+    options = replace(model.spec.options, **given)
+    spoken = list(LANGUAGES) if model.spec.tokenizer == "multilingual" else ["en"]
+    wanted = (options.language or "").strip().lower()
+    if folder and len(spoken) > 1 and re.fullmatch("[a-z]{2}", wanted):
+        file = next(folder / part.path for part in model.parts if part.role == "tokenizer")
+        spoken += [wanted] * (f'"[{wanted}]"' in file.read_text(encoding="utf-8"))
+    check_language(options.language, spoken)
     return options
 
 

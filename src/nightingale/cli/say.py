@@ -116,6 +116,7 @@ def say(  # noqa: PLR0913, PLR0917
     target = preflight.check_target(output, format_, rate, play=play_it, stream=stream)
     preflight.check_plan(plan, decoder, device, backend)
     found = preflight.check_model(model, settings.home)
+    folder = Path(model) if model and Path(model).is_dir() else None
     request = Request(
         home=settings.home,
         target=target,
@@ -124,7 +125,7 @@ def say(  # noqa: PLR0913, PLR0917
         voice=voice,
         voice_file=preflight.check_voice(voice, settings.home),
         options=options,
-        checked=preflight.check_options(found, options),
+        checked=preflight.check_options(found, options, folder),
         plan=plan,
         decoder=decoder,
         backend=backend,

@@ -6,7 +6,7 @@ or tokens.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nightingale.errors import TextError
 
@@ -17,6 +17,7 @@ class Punctuation:
 
     replacements: tuple[tuple[str, str], ...]  # applied one after the other, each to the whole text
     enders: tuple[str, ...]  # a text that ends otherwise gets a full stop
+    capitalizes: bool = True  # the first letter
 
 
 _REPLACEMENTS = (
@@ -38,13 +39,16 @@ _ENDERS = (".", "!", "?", "-", ",")
 
 ENGLISH = Punctuation(_REPLACEMENTS, _ENDERS)
 MULTILINGUAL = Punctuation(_REPLACEMENTS, (*_ENDERS, "、", "，", "。", "？", "！"))
+FULL_CASE = replace(MULTILINGUAL, capitalizes=False)
 TURBO = Punctuation(tuple(r for r in _REPLACEMENTS if r[0] not in _NOT_IN_TURBO), _ENDERS)  # + Nano
 
 
 def normalize(text: str, rules: Punctuation) -> str:
     """Give the text the punctuation that the model knows, and an end."""
     check_text(text)
-    if text[0].islower():  # before the spaces go: a leading space keeps the small letter
+    if (
+        rules.capitalizes and text[0].islower()
+    ):  # before the spaces go: a leading space keeps the small letter
         text = text[0].upper() + text[1:]
     text = " ".join(text.split())
     for old, new in rules.replacements:

@@ -217,14 +217,14 @@ class Reader:
         self._script = script = only_script(text)
         languages = self._tokenizer.languages
         code = check_language(self._language, languages) if len(languages) > 1 else None
-        if code and script and contradicts(script, code):
+        if code and code in LANGUAGES and script and contradicts(script, code):
             warn(f"the text is in {script_name(script)}, but the language is {LANGUAGES[code]}")
 
     def _refusal(self) -> TextError:
         languages = self._tokenizer.languages
         if not self.unspoken:
             return TextError("there is nothing to say: the text has no letter and no digit")
-        known = ", ".join(LANGUAGES[code] for code in languages)
+        known = ", ".join(LANGUAGES.get(code, code) for code in languages)
         shown = " ".join(self.unspoken[:_N_SHOWN])
         more = " …" if len(self.unspoken) > _N_SHOWN else ""
         return TextError(

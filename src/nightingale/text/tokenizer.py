@@ -19,11 +19,13 @@ from typing import Protocol
 from tokenizers import Tokenizer
 
 from nightingale.errors import LanguageError, TextError
+from nightingale.families import TextForm
 from nightingale.text import chinese, gpt2, letters, numbers
 from nightingale.text.files import corrupt, read_text
 from nightingale.text.languages import LANGUAGES, can_read_kanji, check_language, prepare
 from nightingale.text.normalize import (
     ENGLISH,
+    FULL_CASE,
     MULTILINGUAL,
     TURBO,
     Punctuation,
@@ -42,6 +44,8 @@ MAX_TEXT_TOKENS = 2048  # start and end not counted
 _CONTROL = ("[START]", "[STOP]", "[PAD]", UNKNOWN)  # not for a text to hold
 _N_CACHED = 8192  # characters whose spelling is kept
 _BESIDE_KANJI = frozenset("々〆〇ヶヵ")  # read as parts of a word, but not alone
+_FULL_CASE_STEPS = ("zh", "ru")
+_TAG = re.compile(r"\[([a-z]{2})\]")  # of a language
 _KANJI_RUN = re.compile(rf"[\u4e00-\u9fff{''.join(_BESIDE_KANJI)}]{{2,}}")
 
 
@@ -125,42 +129,57 @@ class FledglingTokenizer(EnglishTokenizer):
 
 
 class MultilingualTokenizer(_CharacterTokenizer):
-    """The 23-language model's: NFKD, a tag in front, each language's own step between. 2454 ids."""
+    """The 23-language model's: NFKD, a tag in front, each language's own step. 2454 ids.
 
-    languages: Collection[str] = LANGUAGES
-    _rules = MULTILINGUAL
+    `upstream` is what upstream's package does, and what V2 reads: small letters, then NFKD,
+    then the language's step. `full_case`, of V3 and the packs: letters as they are, the steps of
+    Chinese and Russian before NFKD, and none for Japanese, Hebrew and Korean.
+    """
 
-    def __init__(self, json: Path, cangjie: Path | None = None, lowercase: bool = True) -> None:
+    def __init__(
+        self, json: Path, cangjie: Path | None = None, form: TextForm = "upstream"
+    ) -> None:
         super().__init__(json)
         self._cangjie = cangjie
-        self._lowercase = lowercase
+        self._lowercase = form == "upstream"
+        self._rules = MULTILINGUAL if form == "upstream" else FULL_CASE
+        tags = (found[1] for found in map(_TAG.fullmatch, sorted(_added(self._tokenizer))) if found)
+        # the model was made for the 23; a fine-tune may bring the tags of others
+        self.languages = (*LANGUAGES, *(tag for tag in tags if tag not in LANGUAGES))
 
     def encode(self, text: str, language: str | None = None) -> list[int]:
         """The ids of one utterance, start and end included; without a language there is no tag."""
-        code = check_language(language, LANGUAGES)
+        code = check_language(language, self.languages)
         tag = f"[{code}]" if code else ""
         if tag and self._tokenizer.token_to_id(tag) is None:
             raise LanguageError(f"this model's tokenizer file has no token {tag}")
-        text = normalize(text, MULTILINGUAL)
+        text = normalize(text, self._rules)
         if self._lowercase:
-            text = text.lower()
-        text = unicodedata.normalize("NFKD", text)
-        if code == "zh":
-            text = chinese.spell(chinese.separate_words(text), self._cangjie_table)
+            text = self._prepare(unicodedata.normalize("NFKD", text.lower()), code)
+        elif code in _FULL_CASE_STEPS:
+            text = unicodedata.normalize("NFKD", self._prepare(text, code))
         else:
-            text = prepare(text, code)
+            text = unicodedata.normalize("NFKD", text)
         return _ids(self._tokenizer, tag + text)
+
+    def _prepare(self, text: str, code: str | None) -> str:
+        if code == "zh":
+            return chinese.spell(chinese.separate_words(text), self._cangjie_table)
+        return prepare(text, code)
 
     def readable(self, text: str, language: str | None = None) -> Readable:
         """What the model can read of a text; letters with unknown marks lose them."""
-        if check_language(language, self.languages) == "ja":
+        if check_language(language, self.languages) == "ja" and self._lowercase:
             check_text(text)
             text = unicodedata.normalize("NFC", text)  # reading kanji trips over marks of their own
         return super().readable(text, language)
 
     def _form(self, character: str, code: str | None) -> str | None:
         form = replaced(character, self._rules)
-        form = unicodedata.normalize("NFKD", form.lower() if self._lowercase else form)
+        if not self._lowercase:
+            spelled = chinese.spell(form, self._cangjie_table) if code == "zh" else form
+            return unicodedata.normalize("NFKD", spelled)
+        form = unicodedata.normalize("NFKD", form.lower())
         if code == "zh":
             return chinese.spell(form, self._cangjie_table)
         if code == "ja":
@@ -171,7 +190,7 @@ class MultilingualTokenizer(_CharacterTokenizer):
 
     def _find(self, text: str, code: str | None) -> Stretches:
         typed, control = super()._find(text, code)
-        if code == "ja":
+        if code == "ja" and self._lowercase:
             runs = (found for found in _KANJI_RUN.finditer(text) if _BESIDE_KANJI & {*found[0]})
             typed = [*typed, *(r.span() for r in runs if self._knows(self._form(r[0], code)))]
         return Stretches(typed, control)

@@ -10,11 +10,12 @@ against the one that the hub states. A revision called "main" may change under o
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from nightingale.core import Family
 from nightingale.errors import OptionError
+from nightingale.families import FAMILIES, FamilySpec, TextForm
 
 Role = Literal[
     "t3",
@@ -57,6 +58,12 @@ class Model:
     languages: tuple[str, ...]
     n_parameters: int  # of all parts together
     parts: tuple[RemoteFile, ...]
+    text_form: TextForm = "upstream"  # versions of a family differ in it
+
+    @property
+    def spec(self) -> FamilySpec:
+        """What is special about its family, with its own form of text."""
+        return replace(FAMILIES[self.family], text_form=self.text_form)
 
     @property
     def n_files(self) -> int:
@@ -135,7 +142,9 @@ def _english() -> Model:
     )
 
 
-def _multilingual(version: str, t3_sha256: str | None, description: str) -> Model:
+def _multilingual(
+    version: str, t3_sha256: str | None, description: str, text_form: TextForm = "upstream"
+) -> Model:
     return Model(
         name=f"multilingual-{version}",
         family="multilingual",
@@ -160,6 +169,7 @@ def _multilingual(version: str, t3_sha256: str | None, description: str) -> Mode
             _CANGJIE,
             _VOICE,
         ),
+        text_form=text_form,
     )
 
 
@@ -180,6 +190,7 @@ def _pack(tag: str, language: str, description: str) -> Model:
             *((_CANGJIE,) if language == "zh" else ()),
             _VOICE,
         ),
+        text_form="full_case",
     )
 
 
@@ -228,6 +239,7 @@ MODELS = (
         "v3",
         "5abca8321ede76f8e61f1cc0d19aea6c946b28871017ce8726f8a69203f05953",
         "upstream's newest",
+        text_form="full_case",
     ),
     _pack("zh-cmn", "zh", "Mandarin Chinese"),
     _pack("es-mx-latam", "es", "Spanish of Mexico and Latin America"),
