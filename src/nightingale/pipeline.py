@@ -38,6 +38,7 @@ from nightingale.loader import DEFAULT_BACKEND, REFERENCE, Components, LoadOptio
 from nightingale.noise import derive_seed
 from nightingale.settings import Settings
 from nightingale.speech import Checkpoint, SpeechState, SpeechStream
+from nightingale.text.languages import check_language
 from nightingale.text.readable import Reader
 from nightingale.text.split import EAGER, SINGLE, WHOLE, TextPart, split, split_stream
 from nightingale.text.structure import Break, pause_samples
@@ -131,11 +132,12 @@ class Nightingale:
         """
         wanted, speech = self.defaults.updated(options), SpeechState()
         whole, coming = (SINGLE, SINGLE) if self.components.spec.is_single else (WHOLE, EAGER)
+        code = check_language(wanted.language, self.components.tokenizer.languages)
         reader = Reader(self.components.tokenizer, wanted.language, speech.unspoken)
         parts = (
-            reader.whole(text, lambda text: split(text, whole))
+            reader.whole(text, lambda text: split(text, whole, code))
             if isinstance(text, str)
-            else reader.arriving(text, lambda pieces: split_stream(pieces, coming))
+            else reader.arriving(text, lambda pieces: split_stream(pieces, coming, code))
         )
         steps = self._speak(parts, self._voice(voice), wanted, progress, speech, resume)
         return SpeechStream(speech, steps)

@@ -213,3 +213,42 @@ def test_splitting_takes_time_in_proportion_to_the_text(kind: str, policy: Split
         return n_steps
 
     assert steps(1600) < 2.5 * steps(800)
+
+
+SENTENCES = SplitPolicy(sentence=1, clause=10**9, limit=10**9)
+
+
+@pytest.mark.parametrize(
+    ("language", "sentences"),
+    [
+        (
+            "de",
+            [
+                "Am 3. Mai kam z. B. Dr. Meier.",
+                "Er ist 25.",
+                "Sie ist da usw.",
+                "Ludwig XIV. lebt.",
+            ],
+        ),
+        ("de", ["Der 2. Weltkrieg endete 1945.", "Danach, d. h. ab Mai, war Ruhe."]),
+        ("en", ["It is 10:45 a.m. in the U.S. office, e.g. Dr. Lee.", "No.", "I met J. Smith."]),
+        ("en", ["Pi is 3.14 in No. 5.", "He left at 5 p.m.", "Then (etc.) it rained."]),
+        ("da", ["Den 3. maj kom hun bl.a. hertil.", "Godt."]),
+        ("pl", ["To jest 3. dzień, np. dziś.", "Tak."]),
+        ("ru", ["В 2024 г. в Москве и т.д.", "Потом."]),
+        ("fr", ["M. Dupont et Mme. Roy sont là.", "Oui."]),
+        ("es", ["El Sr. Gil vive en EE.UU. desde ayer.", "Sí."]),
+    ],
+)
+def test_full_stops_of_abbreviations_and_ordinals_end_no_sentence(
+    language: str, sentences: list[str]
+) -> None:
+    text = " ".join(sentences)
+    assert [part.text for part in splitting.split(text, SENTENCES, language)] == sentences
+
+    def stream(pieces: Iterable[str]) -> list[str]:
+        parts = splitting.split_stream(pieces, SENTENCES, language)
+        return [part.text for part in parts if part]
+
+    for seed in range(5):
+        assert stream(handed(text, seed)) == stream([text])

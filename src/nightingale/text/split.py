@@ -2,7 +2,8 @@
 
 Text may arrive in pieces, as a language model makes it. Where it is cut depends on the characters
 alone and never on how they were handed over; a form feed cuts in any case, and so does the layout
-(`structure`). Takes time in proportion to the text. Knows nothing of tokens and languages.
+(`structure`). Full stops of abbreviations and ordinals end nothing (`abbreviations`). Takes time in
+proportion to the text. Knows nothing of tokens.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from nightingale.text.abbreviations import MAX_WORD, FullStop, full_stop, goes_on
 from nightingale.text.structure import Break, read_breaks
 
 _SENTENCE = frozenset(".!?…。！？؟।")
 _CLAUSE = frozenset(",;:—–、，；：،؛")
 _WIDE = frozenset("。！？、，；：")  # no space follows these
+_GREEK_QUESTION = frozenset(";\u037e")
 _CLOSING = frozenset("\"')]}»”’」』）")
 CUT = "\f"  # whoever writes it wants to hear what stands before it, whole sentence or not
-_MAX_ABBREVIATION = 3  # letters before a full stop: Dr., Mrs., St.
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +47,27 @@ SINGLE = SplitPolicy(
 )  # for a model that knows only single sentences
 
 
-def split(text: str, policy: SplitPolicy = WHOLE) -> list[TextPart]:
+def split(text: str, policy: SplitPolicy = WHOLE, language: str | None = None) -> list[TextPart]:
     """A text that is known: if WHOLE, each paragraph as it is if it is short."""
-    parts = [part for part in _Splitter(policy, policy).split((text,)) if part]
+    parts = [part for part in _Splitter(policy, policy, language).split((text,)) if part]
     return parts or [TextPart(text)]
 
 
-def split_stream(pieces: Iterable[str], policy: SplitPolicy = EAGER) -> Iterator[TextPart | None]:
+def split_stream(
+    pieces: Iterable[str], policy: SplitPolicy = EAGER, language: str | None = None
+) -> Iterator[TextPart | None]:
     """A text that is still being made: each part as soon as its end is known.
 
     An empty piece says that nothing has come yet, and is handed on as None.
     """
-    return _Splitter(FIRST, policy).split(pieces)
+    return _Splitter(FIRST, policy, language).split(pieces)
 
 
 class _Splitter:
     """The characters of the part that is being read, and where in it somebody would stop."""
 
-    def __init__(self, first: SplitPolicy, later: SplitPolicy) -> None:
-        self._first, self._later = first, later
+    def __init__(self, first: SplitPolicy, later: SplitPolicy, language: str | None) -> None:
+        self._first, self._later, self._language = first, later, language
         self._policy = first
         self._before = Break.NONE  # stands before the part that is being read
         self._has_begun = False  # there was a part before it
@@ -74,7 +78,9 @@ class _Splitter:
         self._stops: list[Break | None] = []  # the kind of stop that ends right before each place
         self._pending: Break | None = None  # what the last mark is, if this is its end
         self._is_wide = False  # and no space need follow it
-        self._word_at = 0  # where the last word begins
+        self._is_undecided = False  # the last mark may be the end of a sentence, or not
+        self._undecided_at = self._decided_at = 0  # such an end, before and after the next letter
+        self._word_at = self._word_before_at = 0  # where the last word begins, and the one before
 
     def split(self, pieces: Iterable[str]) -> Iterator[TextPart | None]:
         for item in read_breaks(c for piece in pieces for c in piece or ("",)):
@@ -108,48 +114,66 @@ class _Splitter:
             self._read(character)
 
     def _read(self, character: str) -> None:
+        self._decided_at = 0
+        if self._undecided_at and not character.isspace():
+            self._decide(character)
         if character.isalnum() and not self._pending:  # most characters: spares the time
             self._stops.append(None)
             self._held += character
             return
         is_closing, is_space = character in _CLOSING, character.isspace()
         is_apart = is_space or (self._is_wide and not is_closing)
-        self._stops.append(self._pending if is_apart else None)
+        is_undecided = self._is_undecided and is_apart
+        self._stops.append(self._pending if is_apart and not is_undecided else None)
+        if is_undecided:
+            self._undecided_at = len(self._held)
         if not is_closing:
+            self._is_undecided = False
             self._pending, self._is_wide = self._stop(character), character in _WIDE
         if is_space:
-            self._word_at = len(self._held) + 1
+            self._word_before_at, self._word_at = self._word_at, len(self._held) + 1
         self._held += character
 
     def _stop(self, mark: str) -> Break | None:
+        if mark in _GREEK_QUESTION and self._language == "el":
+            return Break.SENTENCE
         if mark in _CLAUSE:
             return Break.CLAUSE
-        if mark not in _SENTENCE or (mark == "." and self._is_abbreviated()):
+        if mark not in _SENTENCE:
             return None
-        return Break.SENTENCE
+        kind = self._full_stop() if mark == "." else FullStop.END
+        self._is_undecided = kind is FullStop.UNDECIDED
+        return None if kind is FullStop.ABBREVIATION else Break.SENTENCE
 
-    def _is_abbreviated(self) -> bool:
-        """Whether a full stop here would belong to the word before it: Dr., U.K., 1. Milk"""
-        word = self._held[self._word_at : self._word_at + 4 * _MAX_ABBREVIATION]
-        if not word[:1].isalnum():
-            return False
-        if word.isdigit():
-            return self._word_at == 0
-        letters = word.split(".")
-        is_initials = len(letters) > 1 and all(len(x) == 1 and x.isalpha() for x in letters)
-        is_title = word[:1].isupper() and word.isalpha() and len(word) <= _MAX_ABBREVIATION
-        return is_initials or is_title
+    def _full_stop(self) -> FullStop:
+        """What a full stop here would be: Dr., U.K., 1. Milk"""
+        word = self._held[self._word_at : self._word_at + MAX_WORD + 1].lstrip("([{\"'«“‘„¿¡")
+        if not word[:1].isalnum() or len(word) > MAX_WORD:
+            return FullStop.END
+        if word.isdigit() and self._word_at == 0:
+            return FullStop.ABBREVIATION
+        n_before = min(self._word_at - self._word_before_at, MAX_WORD + 1)
+        before = self._held[self._word_before_at : self._word_before_at + n_before]
+        return full_stop(word, before.strip(), self._language)
+
+    def _decide(self, character: str) -> None:
+        """The first character behind an undecided full stop has come."""
+        if not goes_on(character):
+            self._stops[self._undecided_at] = Break.SENTENCE
+            self._decided_at = self._undecided_at
+        self._undecided_at = 0
 
     def _end(self) -> int:
         """Where the part ends, now that its last character has come; 0: nowhere yet."""
         n, policy = len(self._held), self._policy
-        kind = self._stops[-1]
+        at = self._decided_at or n - 1
+        kind = self._stops[at]
         if not kind and n <= policy.limit:
             return 0
         if kind and policy is not WHOLE:
             least = policy.sentence if kind == Break.SENTENCE else policy.clause
-            if n - 1 >= least:
-                return n - 1
+            if at >= least:
+                return at
         if n <= policy.limit:
             return 0
         for kind, least in ((Break.SENTENCE, policy.sentence), (Break.CLAUSE, policy.clause)):
