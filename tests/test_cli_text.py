@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from nightingale.cli import text_input
+from nightingale.cli import app, text_input
 from nightingale.errors import OptionError, TextError
 
 
@@ -85,3 +86,10 @@ def test_a_file_name_is_recognized(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not text_input.is_file_name("other.txt")
     assert not text_input.is_file_name("a/" * 200)
     assert not text_input.is_file_name("\0")
+
+
+def test_show_text_prints_what_would_be_spoken() -> None:
+    shown = CliRunner().invoke(app, ["say", "--show-text", "--language", "de", "Am 3. Mai: 25 kg"])
+    assert (shown.exit_code, shown.stdout) == (0, "Am dritten Mai: fünfundzwanzig Kilogramm\n")
+    shown = CliRunner().invoke(app, ["say", "--show-text", "--normalization", "off", "25 kg"])
+    assert shown.stdout == "25 kg\n"

@@ -6,13 +6,15 @@ import pytest
 
 from nightingale.core import Word
 from nightingale.speech import SpeechState, SpeechStream
+from nightingale.text.split import TextPart
+from nightingale.text.structure import Break
 from nightingale.text.words import Span, rest, spans
 
 SPACE = 2
 
 
 def test_words_are_found_between_spaces() -> None:
-    assert spans("Go home, Anna.", [255, 9, 9, SPACE, 9, 9, 9, SPACE, 9, 0], SPACE) == [
+    assert spans(TextPart("Go home, Anna."), [255, 9, 9, SPACE, 9, 9, 9, SPACE, 9, 0], SPACE) == [
         Span("Go", 1),
         Span("home,", 4),
         Span("Anna.", 8),
@@ -20,7 +22,7 @@ def test_words_are_found_between_spaces() -> None:
 
 
 def test_two_spaces_part_words_as_one_does() -> None:
-    assert spans("Go; home", [255, 9, 9, SPACE, SPACE, 9, 0], SPACE) == [
+    assert spans(TextPart("Go; home"), [255, 9, 9, SPACE, SPACE, 9, 0], SPACE) == [
         Span("Go;", 1),
         Span("home", 5),
     ]
@@ -28,20 +30,33 @@ def test_two_spaces_part_words_as_one_does() -> None:
 
 def test_words_that_cannot_be_told_apart_stay_together() -> None:
     ids = [255, 9, SPACE, 9, 0]
-    assert spans("At 21 h", ids, SPACE) == [Span("At 21 h", 0)]
-    assert spans("Go home", ids, None) == [Span("Go home", 0)]
+    assert spans(TextPart("At 21 h"), ids, SPACE) == [Span("At 21 h", 0, 3)]
+    assert spans(TextPart("Go home"), ids, None) == [Span("Go home", 0, 2)]
+
+
+def test_words_of_a_figure_are_timed_and_left_as_it_is_written() -> None:
+    part = TextPart(
+        "Pay twelve euros fifty now.", labels=(("Pay", 1), ("12,50 EUR", 3), ("now.", 1))
+    )
+    ids = [255, 9, SPACE, 9, 9, SPACE, 9, SPACE, 9, SPACE, 9, 0]
+    words = spans(part, ids, SPACE)
+    assert words == [Span("Pay", 1), Span("12,50 EUR", 3, 3), Span("now.", 10)]
+    left = rest(part, words, 8)
+    assert left is not None
+    assert left.text == "twelve euros fifty now."
+    assert left.written == "12,50 EUR now."
 
 
 def test_what_is_left_begins_with_a_whole_word() -> None:
     words = [Span("Go", 1), Span("home,", 4), Span("Anna.", 8)]
-    assert rest(words, 0) == "Go home, Anna."
-    assert rest(words, 5) == "home, Anna."
-    assert rest(words, 9) == "Anna."
-    assert rest([Span("Go", 0)], 9) == "Go"
+    part = TextPart("Go home, Anna.")
+    for place, left in ((0, "Go home, Anna."), (5, "home, Anna."), (9, "Anna.")):
+        assert rest(part, words, place) == TextPart(left, Break.CLAUSE)
+    assert rest(TextPart("Go"), [Span("Go", 0)], 9) == TextPart("Go", Break.CLAUSE)
 
 
 def test_words_that_cannot_be_told_apart_are_not_said_again() -> None:
-    assert not rest([Span("At 21 h", 0)], 3)
+    assert rest(TextPart("At 21 h"), [Span("At 21 h", 0, 3)], 3) is None
 
 
 def state_of(places: list[int]) -> SpeechState:

@@ -31,6 +31,8 @@ N_SPEECH_CODES = 6561  # 3 ** 8 codes that stand for sound; ids above are contro
 START_OF_SPEECH = 6561
 END_OF_SPEECH = 6562
 
+_LOCALE = re.compile(r"[A-Za-z]{2,4}(?:[-_][A-Za-z0-9]{1,8}){0,3}")
+
 # The released ones share their speech tokens; Fledgling, which comes with the package, has its own.
 Family = Literal["english", "multilingual", "turbo", "nano", "fledgling"]
 
@@ -41,6 +43,7 @@ class Options:
 
     # what is spoken
     language: str | None = "en"  # None: no language tag (Multilingual only)
+    normalization: str = "auto"  # figures as words: auto (the language's), off, or a locale
     exaggeration: float = 0.5  # not Turbo and Nano
     guard: bool = True  # keep to the text, where the model can tell how far it has come
 
@@ -72,6 +75,11 @@ class Options:
         return replace(self, **fields)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.normalization, str) or not _LOCALE.fullmatch(self.normalization):
+            raise OptionError(
+                f"normalization is {self.normalization!r}, but must be auto, off or a locale such "
+                "as de or en-GB"
+            )
         self._check("exaggeration", 0.0, 10.0)
         self._check("cfg_weight", 0.0, 10.0)
         self._check("temperature", 0.0, 10.0)
@@ -97,6 +105,7 @@ class OptionFields(TypedDict, total=False):
     """Fields of `Options` as keyword arguments: those that are left out keep their defaults."""
 
     language: str | None
+    normalization: str
     exaggeration: float
     guard: bool
     cfg_weight: float

@@ -39,6 +39,7 @@ from nightingale.noise import derive_seed
 from nightingale.settings import Settings
 from nightingale.speech import Checkpoint, SpeechState, SpeechStream
 from nightingale.text.languages import check_language
+from nightingale.text.normalization import normalization_locale
 from nightingale.text.readable import Reader
 from nightingale.text.split import EAGER, SINGLE, WHOLE, TextPart, split, split_stream
 from nightingale.text.structure import Break, pause_samples
@@ -133,7 +134,8 @@ class Nightingale:
         wanted, speech = self.defaults.updated(options), SpeechState()
         whole, coming = (SINGLE, SINGLE) if self.components.spec.is_single else (WHOLE, EAGER)
         code = check_language(wanted.language, self.components.tokenizer.languages)
-        reader = Reader(self.components.tokenizer, wanted.language, speech.unspoken)
+        locale = normalization_locale(wanted.normalization, code)
+        reader = Reader(self.components.tokenizer, wanted.language, speech.unspoken, locale)
         parts = (
             reader.whole(text, lambda text: split(text, whole, code))
             if isinstance(text, str)
@@ -181,9 +183,9 @@ class Nightingale:
             if part is None:  # nothing has come yet
                 yield None
                 continue
-            number, text, before = number + 1, part.text, part.before
+            number, left, before = number + 1, part, part.before
             if resume is not None and number < resume.n_parts:
-                speech.n_characters += len(part.text) + 1
+                speech.n_characters += len(part.written) + 1
                 continue
             for attempt in range(1 + _MAX_ATTEMPTS):
                 seed = derive_seed(
@@ -193,16 +195,17 @@ class Nightingale:
                 pause = joiner.start_part(pauses[before])
                 if len(pause):
                     yield AudioChunk(pause, is_pause=True)
-                yield from self._speak_part(text, voice, wanted, progress, speech, joiner)
-                text, speech.left, before = speech.left, "", Break.CLAUSE
-                if not text:
+                yield from self._speak_part(left, voice, wanted, progress, speech, joiner)
+                if speech.left is None:
                     break
+                left, before = speech.left, Break.CLAUSE
+                speech.left = None
+            else:
+                speech.unsaid.append(left.written)
+                speech.is_complete = False
             if speech.is_cancelled:
                 return
-            if text:
-                speech.unsaid.append(text)
-                speech.is_complete = False
-            speech.n_characters += len(part.text) + 1
+            speech.n_characters += len(part.written) + 1
             spoken = speech.n_tokens, speech.is_complete, tuple(speech.unsaid)
             speech.checkpoint = Checkpoint(number + 1, joiner.state, *spoken)
         rest = joiner.finish()
@@ -211,7 +214,7 @@ class Nightingale:
 
     def _speak_part(
         self,
-        text: str,
+        part: TextPart,
         voice: Voice,
         options: Options,
         progress: Progress,
@@ -219,7 +222,7 @@ class Nightingale:
         joiner: PartJoiner,
     ) -> Iterator[AudioChunk | None]:
         speech.clock.restart()
-        tokens = self._codes(self._tokens(text, voice, options, speech), progress, speech)
+        tokens = self._codes(self._tokens(part, voice, options, speech), progress, speech)
         state: WaveState | None = None
         sizes = self.components.plan.window_sizes
         watermark = WatermarkStream(self.components.watermarker, is_whole=not sizes)
@@ -247,15 +250,15 @@ class Nightingale:
             speech.clock.restart()
 
     def _tokens(
-        self, text: str, voice: Voice, options: Options, speech: SpeechState
+        self, part: TextPart, voice: Voice, options: Options, speech: SpeechState
     ) -> Iterator[int]:
         """Between two of them, others may have the model."""
         tokenizer, places = self.components.tokenizer, list[int]()
         with self._lock:
-            text_tokens = tokenizer.encode(text, options.language)
+            text_tokens = tokenizer.encode(part.text, options.language)
             speech.clock.lap("text_ms")
             number = self._engine.add(TokenRequest(text_tokens, voice.t3, options))
-        words = spans(text, text_tokens, tokenizer.space)
+        words = spans(part, text_tokens, tokenizer.space)
         try:
             while not speech.is_cancelled:
                 event = speech.take_event() or self.step_tokens((number,))[0]
@@ -266,8 +269,9 @@ class Nightingale:
                         speech.open_part(words, places)
                     places.append(event.position)
                 if not event.is_said:
-                    speech.left = rest(words, places[-1])
-                    speech.is_complete &= bool(speech.left)  # what is unknown cannot be said again
+                    speech.left = rest(part, words, places[-1])
+                    # what is unknown cannot be said again
+                    speech.is_complete &= speech.left is not None
                 speech.token_number = None if event.is_last else number
                 yield event.token
                 if event.is_last:

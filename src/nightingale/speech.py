@@ -10,6 +10,7 @@ from typing import Any
 from nightingale.audio.pauses import JoinState
 from nightingale.backends.base import TokenEvent
 from nightingale.core import SAMPLES_PER_SECOND, TOKENS_PER_SECOND, AudioChunk, Timings, Word
+from nightingale.text.split import TextPart
 from nightingale.text.words import Span
 
 
@@ -91,7 +92,7 @@ class SpeechState:
     is_complete: bool = True
     unsaid: list[str] = field(default_factory=list)
     unspoken: list[str] = field(default_factory=list)
-    left: str = ""  # what the last attempt did not say
+    left: TextPart | None = None  # what the last attempt did not say
     is_cancelled: bool = False
     parts: list[Part] = field(default_factory=list)
     n_samples: int = 0

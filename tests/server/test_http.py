@@ -407,3 +407,25 @@ def test_the_pages_need_nothing_from_elsewhere(server: Server) -> None:
         assert "://" not in text
     assert httpx.get(f"{server.url}/page/..%2fapp.py").status_code == 404
     assert httpx.get(f"{server.url}/page/page.py").status_code == 404
+
+
+def test_the_normalized_text_is_shown(server: Server) -> None:
+    body = {"input": "Am 3. Mai: 12,50 EUR. Gut.", "language": "de"}
+    reply = httpx.post(f"{server.url}/v1/audio/normalize", json=body).json()
+    assert reply["text"].replace("\n", " ") == "Am dritten Mai: zwölf Euro fünfzig. Gut."
+    assert reply["locale"] == "de"
+    assert {"written": "12,50 EUR.", "spoken": "zwölf Euro fünfzig."} in reply["changed"]
+    off = httpx.post(f"{server.url}/v1/audio/normalize", json={**body, "normalization": "off"})
+    assert off.json()["changed"] == []
+    wrong = httpx.post(f"{server.url}/v1/audio/normalize", json={**body, "normalization": "xx"})
+    assert wrong.status_code == 400
+    spoken = server.body(TEXT, normalization="xx")
+    assert httpx.post(f"{server.url}/v1/audio/speech", json=spoken).status_code == 400
+
+
+def test_normalization_is_an_option_of_a_request(server: Server, solo: Solo) -> None:
+    text = "It costs 25 kg."
+    for normalization in ("auto", "off"):
+        body = server.speak(text, seed=7, normalization=normalization)
+        samples = solo(text, seed=7, normalization=normalization)
+        assert body == b"".join(encode([samples], "pcm"))

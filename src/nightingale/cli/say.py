@@ -58,6 +58,12 @@ def say(  # noqa: PLR0913, PLR0917
     voice: str | None = typer.Option(None, help="Voice from `nightingale voice list`."),
     model: str | None = typer.Option(None, help="Model name, or a folder with its files."),
     language: str | None = typer.Option(None, help="Language code, such as de."),
+    normalization: str | None = typer.Option(
+        None, help="Read figures as words: auto (default), off, or a locale such as en-GB."
+    ),
+    show_text: bool = typer.Option(
+        False, "--show-text", help="Print the text that would be spoken, and speak nothing."
+    ),
     seed: int | None = typer.Option(None, help="Random seed; same seed, same audio."),
     temperature: float | None = typer.Option(None, help="Sampling temperature; 0 = greedy."),
     exaggeration: float | None = typer.Option(None, help="Emotional intensity."),
@@ -96,6 +102,7 @@ def say(  # noqa: PLR0913, PLR0917
     settings: Settings = context.obj
     given = {
         "language": language,
+        "normalization": normalization,
         "seed": seed,
         "temperature": temperature,
         "exaggeration": exaggeration,
@@ -113,6 +120,9 @@ def say(  # noqa: PLR0913, PLR0917
     options = {name: value for name, value in given.items() if value is not None}
     words = words or []
     text_input.check_source(words, file)
+    if show_text:
+        text_input.show(text_input.read(words, file), language, normalization)
+        return
     target = preflight.check_target(output, format_, rate, play=play_it, stream=stream)
     preflight.check_plan(plan, decoder, device, backend)
     found = preflight.check_model(model, settings.home)

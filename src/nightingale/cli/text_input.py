@@ -126,3 +126,13 @@ def _not_utf8(name: str, error: UnicodeDecodeError) -> TextError:
         f"{name} is not UTF-8 (byte 0x{byte:02x}); convert it first, for instance with "
         "`iconv -f ISO-8859-1 -t UTF-8`"
     )
+
+
+def show(text: str, language: str | None, normalization: str | None) -> None:
+    """Print what would be spoken, a line for each part of the text."""
+    from nightingale.text.normalization import normalization_locale
+    from nightingale.text.spoken import spoken_parts
+
+    locale = normalization_locale(normalization or "auto", language or "en")
+    for part in spoken_parts(text, locale):
+        sys.stdout.write(part.spoken + "\n")

@@ -23,6 +23,7 @@ from nightingale.server.recent import RecentRequests
 from nightingale.server.schemas import Sampling, parse_format
 from nightingale.server.utterance import Samples, WorkerRequest
 from nightingale.server.voices import Voices
+from nightingale.text.normalization import normalization_locale
 
 log = logging.getLogger("nightingale.server")
 
@@ -116,7 +117,8 @@ class ServerContext:
         options = sampling.options()
         if options.get("seed", 0) < 0:
             options["seed"] = secrets.randbelow(2**31)
-        Options(**options)  # refused now if a value is out of range, and not when it is its turn
+        # refused now if a value is out of range, and not when it is its turn
+        normalization_locale(Options(**options).normalization, None)
         return options
 
     def check_length(self, n_characters: int) -> None:

@@ -30,6 +30,9 @@ class Sampling(BaseModel):
     language: Annotated[str | None, Field(max_length=32)] = _also(
         "language", "language_id", "lang_code"
     )
+    normalization: Annotated[str | None, Field(max_length=32)] = _also(
+        "normalization", "apply_text_normalization"
+    )
     seed: int | None = None  # below zero: a new one, reported in X-Seed
     temperature: float | None = None
     exaggeration: float | None = None
@@ -75,6 +78,14 @@ class SpeechBody(Sampling):
     @property
     def voice_name(self) -> str | None:
         return self.voice.id if isinstance(self.voice, VoiceId) else self.voice
+
+
+class NormalizeBody(BaseModel):
+    """`POST /v1/audio/normalize`."""
+
+    input: str = Field(validation_alias=AliasChoices("input", "text"))
+    language: Annotated[str, Field(max_length=32)] = "en"
+    normalization: Annotated[str, Field(max_length=32)] = "auto"
 
 
 class StartMessage(Sampling):

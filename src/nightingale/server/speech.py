@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -13,7 +14,9 @@ from nightingale.server.api_errors import APIError
 from nightingale.server.context import ServerContext, SpeechRequest, check_format, check_speed
 from nightingale.server.models_and_voices import check_model
 from nightingale.server.response import StreamingSpeechResponse
-from nightingale.server.schemas import SpeechBody
+from nightingale.server.schemas import NormalizeBody, SpeechBody
+from nightingale.text.normalization import normalization_locale
+from nightingale.text.spoken import spoken_parts
 
 _SOUND: dict[str, Any] = {format_.content_type: {} for format_ in FORMATS.values()}
 _FAILURES: dict[int | str, dict[str, Any]] = {
@@ -55,8 +58,27 @@ def routes(context: ServerContext) -> APIRouter:
             ),
         )
 
+    _add_normalize(router, context)
     _add_recent(router, context)
     return router
+
+
+def _add_normalize(router: APIRouter, context: ServerContext) -> None:
+    @router.post("/v1/audio/normalize", responses=_FAILURES)
+    async def normalize(body: NormalizeBody, request: Request) -> dict[str, Any]:
+        """Show the text that will be spoken: figures, dates, units and abbreviations as words."""
+        context.check_length(len(body.input))
+        locale = normalization_locale(body.normalization, body.language)
+        is_single = bool(context.dispatcher.hello.get("is_single"))
+        with request.state.key.quota(len(body.input)):
+            parts = await asyncio.to_thread(spoken_parts, body.input, locale, is_single=is_single)
+        words = [word for part in parts for word in part.words()]
+        changed = [word for word in words if word.written != word.spoken]
+        return {
+            "text": "\n".join(part.spoken for part in parts),
+            "locale": locale,
+            "changed": [{"written": word.written, "spoken": word.spoken} for word in changed],
+        }
 
 
 def _add_recent(router: APIRouter, context: ServerContext) -> None:

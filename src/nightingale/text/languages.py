@@ -94,7 +94,7 @@ def check_language(language: str | None, spoken: Collection[str]) -> str | None:
     """
     if language is None:
         return None
-    code = _code(language)
+    code = language_code(language)
     if code not in spoken:
         known = ", ".join(spoken)
         name = f" ({LANGUAGES[code]})" if code in LANGUAGES else _nearest(language)
@@ -105,7 +105,7 @@ def check_language(language: str | None, spoken: Collection[str]) -> str | None:
     return code
 
 
-def _code(language: str) -> str:
+def language_code(language: str) -> str:
     """Of a language that may be none of ours."""
     written = language.strip().lower()
     found = _SUBTAGS.fullmatch(written)
@@ -118,7 +118,7 @@ def _nearest(language: str) -> str:
     found = get_close_matches(language.strip().lower()[:32], names, 1, cutoff=0.7)
     if not found:
         return ""
-    code = _code(found[0])
+    code = language_code(found[0])
     return f" (did you mean {code}, {LANGUAGES[code]}?)"
 
 

@@ -15,6 +15,7 @@ from nightingale.errors import TextError
 from nightingale.text.languages import LANGUAGES, check_language, warn
 from nightingale.text.scripts import contradicts, languages_in, only_script, script_name
 from nightingale.text.split import TextPart
+from nightingale.text.spoken import spoken_pieces
 from nightingale.text.structure import Break
 
 MAX_UNSPOKEN = 32  # distinct characters that are reported
@@ -148,8 +149,15 @@ class Reads(Protocol):
 class Reader:
     """One text on its way to the model: `unspoken` lists what was left out, as it is found."""
 
-    def __init__(self, tokenizer: Reads, language: str | None, unspoken: list[str]) -> None:
+    def __init__(
+        self,
+        tokenizer: Reads,
+        language: str | None,
+        unspoken: list[str],
+        locale: str | None = None,  # whose figures are read as words; None: left to the model
+    ) -> None:
         self._tokenizer, self._language, self.unspoken = tokenizer, language, unspoken
+        self._locale = locale
         self._script: str | None = None  # of the text, or of its first part
         self._before = Break.NONE  # stood before parts that were skipped
 
@@ -193,13 +201,28 @@ class Reader:
 
     def _left(self, parts: Iterable[TextPart]) -> Iterator[TextPart]:
         """Without what cannot be read; the pause before a part of which nothing is left stays."""
-        for part in parts:
-            before = max(part.before, self._before)
-            if is_speakable(text := self._read(part.text)):
-                self._before = Break.NONE
-                yield TextPart(text, before)
-            else:
-                self._before = before
+        for written in parts:
+            for part in spoken_pieces(written, self._locale):
+                before = max(part.before, self._before)
+                if is_speakable(text := self._read(part.text)):
+                    self._before = Break.NONE
+                    yield TextPart(text, before, self._labels(part, text))
+                else:
+                    self._before = before
+
+    def _labels(self, part: TextPart, text: str) -> tuple[tuple[str, int], ...]:
+        """With the words counted that the model can read."""
+        if text == part.text or not part.labels:
+            return part.labels if len(text.split()) == len(part.text.split()) else ()
+        words, labels, at = part.text.split(), list[tuple[str, int]](), 0
+        for written, n_spoken in part.labels:
+            said = " ".join(words[at : at + n_spoken])
+            at += n_spoken
+            left = self._tokenizer.readable(said, self._language).text if said else ""
+            if is_speakable(left):
+                labels.append((written, len(left.split())))
+        is_whole = sum(n for _, n in labels) == len(text.split())
+        return tuple(labels) if is_whole else ((part.written, len(text.split())),)
 
     def _note_dropped(self, text: str, given: set[str]) -> None:
         """Splitting drops lines without letters: a rule, or a smile behind the last sentence."""

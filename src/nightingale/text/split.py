@@ -28,6 +28,14 @@ class TextPart:
 
     text: str
     before: Break = Break.NONE
+    # Where it is said otherwise than it is written: each written word, and how many words of `text`
+    # it is. All of them together are `text`; (): written words are said as they are.
+    labels: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def written(self) -> str:
+        """In the words of who wrote it."""
+        return " ".join(word for word, _ in self.labels) if self.labels else self.text
 
 
 @dataclass(frozen=True, slots=True)

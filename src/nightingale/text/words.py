@@ -5,32 +5,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nightingale.text.split import TextPart
+from nightingale.text.structure import Break
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A word, and the first of its tokens."""
+    """A word as it is written, the first of its tokens, and how many words are said for it."""
 
     text: str
     first: int
+    n_spoken: int = 1
 
 
-def spans(text: str, tokens: Sequence[int], space: int | None) -> list[Span]:
+def spans(part: TextPart, tokens: Sequence[int], space: int | None) -> list[Span]:
     """The words of a text among its tokens, which a space token sets apart.
 
-    Where reading changed how many words there are (a number in figures, a script without spaces),
-    there is one span for all of them.
+    Where reading changed how many words there are (a script without spaces), there is one span for
+    all of them.
     """
-    words = text.split()
+    words = part.text.split()
     ends = [at for at, token in enumerate(tokens) if token == space]
     starts = [1, *(at + 1 for at in ends if at + 1 not in ends)]  # "; " became ",  "
     if space is None or len(starts) != len(words):
-        return [Span(" ".join(words), 0)]
-    return [Span(word, first) for word, first in zip(words, starts, strict=True)]
+        return [Span(part.written, 0, len(words))]
+    labels = part.labels or tuple((word, 1) for word in words)
+    found, at = [], 0
+    for written, n_spoken in labels:
+        found.append(Span(written, starts[at], n_spoken))
+        at += n_spoken
+    return found
 
 
-def rest(words: Sequence[Span], place: int) -> str:
-    """The words from the one that a token belongs to on; nothing if they are not known."""
-    if len(words) == 1 and " " in words[0].text:
-        return ""
+def rest(part: TextPart, words: Sequence[Span], place: int) -> TextPart | None:
+    """The text from the word that a token belongs to on; None if it is not known."""
+    if len(words) == 1 and words[0].n_spoken > 1:
+        return None
     first = max((at for at, word in enumerate(words) if word.first <= place), default=0)
-    return " ".join(word.text for word in words[first:])
+    n_said = sum(word.n_spoken for word in words[:first])
+    text = " ".join(part.text.split()[n_said:])
+    return TextPart(text, Break.CLAUSE, part.labels[first:])

@@ -1,0 +1,182 @@
+"""Figures, dates, money, units, addresses and abbreviations as they are said, in 23 languages.
+
+`normalize_text` gives the text as it is said, and which stretch of the written text each change
+came from; what is not recognised stays as it was. Knows nothing of models and tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass
+
+from nightingale.errors import OptionError
+from nightingale.text.languages import language_code
+from nightingale.text.normalization import languages as by_hand
+from nightingale.text.normalization.patterns import Patterns, patterns
+from nightingale.text.normalization.readers import READERS
+
+OFF = "off"
+_AUTO = ("auto", "on")
+LOCALES = frozenset(by_hand.POINT)
+_MAX_PASSES = 4
+_WORD = re.compile(r"\S+")
+_REACH = 96  # characters before a figure, within which what it belongs to begins
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A stretch of the written text, and what is said for it."""
+
+    start: int
+    end: int
+    spoken: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenWord:
+    """A written word, or several that are read as one, and how many words are said for it."""
+
+    written: str
+    spoken: str
+
+
+@dataclass(frozen=True, slots=True)
+class NormalizedText:
+    written: str
+    replacements: tuple[Replacement, ...] = ()
+
+    @property
+    def spoken(self) -> str:
+        return "".join(self.pieces())
+
+    def pieces(self) -> list[str]:
+        """What is said, stretch by stretch: those that stay, and those that change."""
+        pieces, at = [], 0
+        for change in self.replacements:
+            pieces += [self.written[at : change.start], change.spoken]
+            at = change.end
+        return [*pieces, self.written[at:]]
+
+    def words(self) -> list[SpokenWord]:
+        """The written words in order; words that were read together stay together."""
+        words, changes, at = [], deque(self.replacements), 0
+        while found := _WORD.search(self.written, at):
+            start, end, spoken = found.start(), found.end(), ""
+            begun = start
+            while changes and changes[0].start < end:
+                change = changes.popleft()
+                spoken += self.written[begun : change.start] + change.spoken
+                begun = change.end
+                last = _WORD.match(self.written, begun)
+                end = max(end, begun, last.end() if last else 0)
+            spoken += self.written[begun:end]
+            words.append(SpokenWord(self.written[start:end], spoken))
+            at = end
+        return words
+
+
+def normalization_locale(wanted: str, language: str | None) -> str | None:
+    """Whose rules the option `normalization` asks for; None: the text stays as it is."""
+    choice = wanted.strip().lower()
+    if choice == OFF:
+        return None
+    if choice not in _AUTO:
+        code = language_code(choice)
+        if code not in LOCALES:
+            known = ", ".join(sorted(LOCALES))
+            raise OptionError(f"there is no normalization {wanted!r}; give auto, off or {known}")
+        return code
+    spoken = language_code(language) if language else None
+    return spoken if spoken in LOCALES else None
+
+
+def normalize_text(text: str, language: str | None) -> NormalizedText:
+    """The text as it is said in a language; in one that is not known, as it is.
+
+    Read again until nothing changes: what was read may complete what stands beside it.
+    """
+    if language not in LOCALES:
+        return NormalizedText(text)
+    found = _read_once(text, language)
+    for _ in range(_MAX_PASSES if found.replacements else 0):
+        again = _read_once(found.spoken, language)
+        if not again.replacements:
+            break
+        found = _composed(found, again)
+    return found
+
+
+def _read_once(text: str, language: str) -> NormalizedText:
+    changes, end, n_tried = [], 0, 0
+    known = patterns(language)
+    for trigger in known.trigger.finditer(text):
+        if trigger.start() < end:
+            continue
+        first = max(end, n_tried, _word_before(text, trigger.start()))
+        for at in range(first, trigger.start() + 1):
+            if (found := _match(known, text, at)) is None:
+                continue
+            spoken = _read(found, language)
+            if spoken is None and found.groupdict().get("tag") is None:
+                found = known.plain.match(text, at) or found
+                spoken = _read(found, language) if found.re is known.plain else None
+            end = found.end()
+            if spoken and spoken != found[0]:
+                changes.append(Replacement(at, end, spoken))
+            break
+        n_tried = trigger.start() + 1
+    return NormalizedText(text, tuple(changes))
+
+
+def _composed(first: NormalizedText, second: NormalizedText) -> NormalizedText:
+    """What came of the first, read once more; changes that meet become one."""
+    shift, known = 0, list[tuple[int, int, int]]()  # (start, end) as spoken, end as written
+    for change in first.replacements:
+        start = change.start + shift
+        known.append((start, start + len(change.spoken), change.end))
+        shift += len(change.spoken) - (change.end - change.start)
+    blocks = list[list[int]]()
+    ranges = [(start, end) for start, end, _ in known]
+    for start, end in sorted([*ranges, *((c.start, c.end) for c in second.replacements)]):
+        if blocks and start < blocks[-1][1]:
+            blocks[-1][1] = max(blocks[-1][1], end)
+        else:
+            blocks.append([start, end])
+
+    changes, later, at, offset = [], deque(second.replacements), 0, 0
+    for start, end in blocks:
+        written_start = start + offset
+        while at < len(known) and known[at][1] <= end:
+            offset = known[at][2] - known[at][1]
+            at += 1
+        inside = []
+        while later and later[0].start < end:
+            change = later.popleft()
+            inside.append(Replacement(change.start - start, change.end - start, change.spoken))
+        spoken = NormalizedText(second.written[start:end], tuple(inside)).spoken
+        changes.append(Replacement(written_start, end + offset, spoken))
+    return NormalizedText(first.written, tuple(changes))
+
+
+def _word_before(text: str, at: int) -> int:
+    """Where the word before the one at this place begins; not far away."""
+    low = max(0, at - _REACH)
+    start = text.rfind(" ", low, at)
+    return max(low, text.rfind(" ", low, start) + 1 if start > low else low)
+
+
+def _match(known: Patterns, text: str, at: int) -> re.Match[str] | None:
+    character = text[at]
+    if not character.isalpha():
+        return None if character.isspace() else known.figure.match(text, at)
+    is_inside = at > 0 and character.isascii() and text[at - 1].isalnum() and text[at - 1].isascii()
+    if is_inside and not text[at - 1].isdigit():
+        return None
+    return known.letter.match(text, at)
+
+
+def _read(found: re.Match[str], language: str) -> str | None:
+    groups = found.groupdict()
+    kind = next(name for name in READERS if groups.get(name) is not None)
+    return READERS[kind](found, language)

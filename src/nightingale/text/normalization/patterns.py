@@ -1,0 +1,129 @@
+# ruff: noqa: E501
+"""What in a text is read otherwise than it is written: patterns in a fixed order.
+
+One pass from left to right: at each place the first pattern that fits counts. All repetitions are
+bounded, so the time is in proportion to the text. Which group is set says what was found.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import NamedTuple
+
+from nightingale.text.normalization import languages as by_hand
+from nightingale.text.normalization import spelling
+from nightingale.text.normalization.written import number_pattern
+
+# No figure begins or ends inside a word of these scripts.
+_LETTER = "A-Za-zÀ-ɏͰ-ԯ"
+_START, _END = rf"(?<![\d{_LETTER}_])", rf"(?![\d{_LETTER}])"
+_DOMAINS = "com|org|net|io|dev|ai|app|edu|gov|eu|de|at|ch|uk|fr|es|it|nl|pl|ru|se|no|dk|fi|pt|br|tr|gr|jp|kr|cn|in|il|my|info"
+_LABEL = r"[A-Za-z0-9-]{1,63}"
+_URL = rf"(?:https?://|www\.)[^\s<>\"'“”«»()]{{1,300}}|{_LABEL}(?:\.{_LABEL}){{0,3}}\.(?:{_DOMAINS})\b(?:/[^\s<>\"'()]{{0,200}})?"
+_EMAIL = rf"[A-Za-z0-9._%+-]{{1,64}}@{_LABEL}(?:\.{_LABEL}){{0,4}}\.[A-Za-z]{{2,24}}\b"
+_PHONE = r"\+\d(?:[ ()./-]{0,2}\d){6,14}|\(0?\d{2,4}\) ?\d{2,4}(?:[ -]\d{2,4}){1,3}|\d{3}-\d{3}-\d{4}|0\d{1,4}[ /-]\d{2,4}(?:[ -]?\d{2,4}){1,3}"
+_CLOCK = r"(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?"
+_ROMAN = r"(?:X{0,3}(?:IX|IV|V?I{1,3}|V)|X{1,3})"
+_FRACTION_SIGNS = "½¼¾"
+_CONSONANTS = "BCDFGHJKLMNPQRSTVWXZ"
+_CAPS_LATIN = frozenset("da de en es fi fr it ms nl no pl pt sv sw tr".split())  # noqa: SIM905
+
+
+class Patterns(NamedTuple):
+    """Of one language: where something may be, and what may begin with a letter or otherwise."""
+
+    trigger: re.Pattern[str]
+    letter: re.Pattern[str]
+    figure: re.Pattern[str]
+    plain: re.Pattern[str]  # for figures that turned out to be nothing more
+
+
+@cache
+def patterns(language: str) -> Patterns:
+    """Built once for each language."""
+    number = number_pattern(language)
+    plain = (
+        rf"(?P<plain>(?P<hash>#|№ ?|No\. (?=\d))?(?P<minus>[-−](?=\d))?(?P<number>{number})){_END}"
+    )
+    digits = r"(?P<digits>\d+(?:\.\d+)*)"
+    tag = r"(?P<tag>\[[^\[\]\n]{1,80}\]|<[^<>\n]{1,200}>)"
+    email, url = f"(?P<email>{_EMAIL})", f"(?P<url>{_URL})"
+    shared = [_named_dates(language), _moneys(language, number), *_ordinals(language)]
+    figures = [
+        tag, rf"{_START}{email}", rf"{_START}{url}", rf"(?<!\+)(?P<phone>{_PHONE}){_END}",
+        rf"(?P<iso>(?P<iso_y>\d{{4}})-(?P<iso_m>\d\d)-(?P<iso_d>\d\d)){_END}",
+        rf"(?P<date>\d\d?\.\d\d?\.(?:\d{{4}}|\d\d)|\d\d?/\d\d?/(?:\d{{4}}|\d\d)){_END}",
+        shared[0], _clocks(language), shared[1], _measures(language, number), *shared[2:],
+        r"(?P<range>(?P<from>\d{1,6})\s?[–-]\s?(?=(?P<until>\d{1,6})(?![\d:/-])))",
+        rf"(?P<fraction>(?P<whole_part>\d{{1,6}})? ?(?P<sign>[{_FRACTION_SIGNS}])"
+        rf"|(?P<top>\d{{1,2}})[/⁄](?P<bottom>\d{{1,2}})(?![\d/]){_END})",
+        plain,
+    ]  # fmt: skip
+    letters = [email, url, *shared, plain]
+    names = by_hand.ABBREVIATIONS[language]
+    listed = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)) or "(?!)"
+    letters.append(rf"(?P<abbreviation>{listed})(?!\w)")
+    capitals = "(?!)"
+    if language in _CAPS_LATIN:
+        letters += [
+            rf"(?P<ruler>(?P<name>[^\W\d_]{{2,24}}) (?P<roman>(?=[IVX]{{2,6}}\b){_ROMAN})\b)",
+            rf"(?P<capital_word>(?P<capitals>[{_CONSONANTS}]{{2,5}}))(?![{_LETTER}])",
+        ]
+        capitals = rf"[{_CONSONANTS}]{{2}}|[IVX]{{2}}"
+    trigger = (
+        rf"[\d@{_FRACTION_SIGNS}]|{capitals}|://|www\.|\.(?:{_DOMAINS})\b|(?<!\w)(?:{listed})(?!\w)"
+    )
+    either = rf"(?:{_START}(?:{{}})|{digits})"
+    return Patterns(
+        re.compile(trigger),
+        re.compile("|".join(letters)),
+        re.compile(either.format("|".join(figures))),
+        re.compile(either.format(plain)),
+    )
+
+
+def _named_dates(language: str) -> str:
+    names = [m for m in spelling.table()[language]["months"] if not m[0].isdigit()]
+    if language not in by_hand.DAY or not names:
+        return r"(?P<named_date>(?!)(?P<day>)(?P<month>)(?P<year>))"
+    months = "|".join(map(re.escape, names))
+    year = r"(?:,? (?P<year>1[1-9]\d\d|20\d\d)\b(?!\s?[%€$]))?"
+    before = rf"(?P<day>\d{{1,2}})(?:\.|st|nd|rd|th)? (?:of )?(?P<month>{months})\b{year}"
+    if language != "en":
+        return rf"(?P<named_date>{before})"
+    behind = rf"(?P<month_before>{months}) (?P<day_behind>\d{{1,2}})(?:st|nd|rd|th)?\b(?![:.]\d)"
+    return rf"(?P<named_date>{before}|{behind}{year.replace('<year>', '<year_behind>')})"
+
+
+def _clocks(language: str) -> str:
+    suffix = by_hand.CLOCK_SUFFIX.get(language, "(?!)")
+    half = r"(?P<half> ?[AaPp]\.?[Mm](?:\.|\b))" if language == "en" else "(?P<half>(?!))"
+    clock = _CLOCK.replace("):[0", ")[:h][0") if language == "fr" else _CLOCK
+    return rf"(?<!:)(?P<clock_time>(?P<clock>{clock})(?![\d:])(?: ?(?:{suffix})(?!\w)|{half})?)"
+
+
+def _moneys(language: str, number: str) -> str:
+    signs = "|".join(re.escape(s) for s in sorted(by_hand.SYMBOLS, key=len, reverse=True))
+    sizes = "|".join(map(re.escape, by_hand.MAGNITUDES.get(language, {}))) or "(?!)"
+    size = rf"(?: ?(?:{sizes})(?![{_LETTER}]))?"
+    sized = size.replace("(?: ?", "(?P<size> ?", 1)
+    sized_before = size.replace("(?: ?", "(?P<size_before> ?", 1)
+    minus = r"(?P<money_minus>[-−])?"
+    return (
+        rf"{minus}(?P<money>(?P<sign_before>{signs}) ?(?P<amount>{number}){sized}"
+        rf"|(?P<amount_before>{number}){sized_before} ?(?P<sign_behind>{signs})){_END}"
+    )
+
+
+def _measures(language: str, number: str) -> str:
+    units = [*spelling.table()["en"]["units"], *by_hand.UNIT_ALIASES.get(language, {}), "％", "٪"]
+    listed = "|".join(re.escape(unit) for unit in sorted(units, key=len, reverse=True))
+    return rf"(?P<measure>(?P<measure_minus>[-−])?(?P<measured>{number})[ \u00a0\u202f]?(?P<unit>{listed})){_END}"
+
+
+def _ordinals(language: str) -> list[str]:
+    found = by_hand.ORDINAL[language]
+    if not found:
+        return []
+    return [rf"(?P<ordinal_number>{found.replace('(', '(?P<ordinal>', 1)})"]
