@@ -116,27 +116,40 @@ def unchanged(n: int, seed: int) -> dict[str, Any]:
 
 
 def oracle(n: int, seed: int) -> list[dict[str, Any]]:
+    """A row for each language and kind: cardinals, ordinals to 100,000 and years."""
     icu: Any = importlib.import_module("icu")
     rows = []
     for language in sorted(LOCALES):
         rng = random.Random(f"{seed} {language}")
-        numbers = [
-            *range(1000),
-            *(rng.randrange(10 ** rng.randint(4, 10)) for _ in range(n - 1000)),
-        ]
+        large = [rng.randrange(10 ** rng.randint(4, 10)) for _ in range(max(0, n - 1000))]
+        some = [*range(1, 1000), *(rng.randrange(10**5) for _ in range(1000))]
         formatter = icu.RuleBasedNumberFormat(icu.URBNFRuleSetTag.SPELLOUT, icu.Locale(language))
-        rules = by_hand.CARDINAL.get(language)
-        names = [formatter.getRuleSetName(i) for i in range(formatter.getNumberOfRuleSetNames())]
-        wanted = [f"%spellout-{r}" for r in (rules, "cardinal", "numbering") if r]
-        formatter.setDefaultRuleSet(next(name for name in wanted if name in names))
-        wrong = []
-        for number in numbers:
-            theirs = formatter.format(number).replace("\u00ad", "").replace("〇", "零").strip()
-            if spelling.cardinal(number, language) != theirs:
-                wrong.append([number, spelling.cardinal(number, language), theirs])
-        rows.append({"proof": "icu", "language": language, "numbers": len(numbers),
-                     "disagreements": len(wrong), "examples": wrong[:5]})  # fmt: skip
+        cardinal = [r for r in (by_hand.CARDINAL.get(language), "cardinal", "numbering") if r]
+        ordinal = [by_hand.ORDINAL_RULES.get(language, "ordinal")]
+        rows += [
+            _compared(formatter, language, "cardinal", cardinal, [*range(1000), *large]),
+            _compared(formatter, language, "ordinal", ordinal, some),
+            _compared(formatter, language, "year", ["numbering-year"], list(range(1100, 2100))),
+        ]
     return rows
+
+
+def _compared(
+    formatter: Any, language: str, kind: str, rules: list[str], numbers: list[int]
+) -> dict[str, Any]:
+    names = [formatter.getRuleSetName(i) for i in range(formatter.getNumberOfRuleSetNames())]
+    wanted = next((f"%spellout-{r}" for r in rules if f"%spellout-{r}" in names), None)
+    row: dict[str, Any] = {"proof": "icu", "language": language, "kind": kind}
+    if wanted is None:
+        return {**row, "numbers": 0, "disagreements": 0, "note": "ICU has no such rules"}
+    formatter.setDefaultRuleSet(wanted)
+    ours = {"cardinal": spelling.cardinal, "ordinal": spelling.ordinal, "year": spelling.year}[kind]
+    wrong = []
+    for number in numbers:
+        theirs = formatter.format(number).replace("\u00ad", "").replace("〇", "零").strip()
+        if ours(number, language) != theirs:
+            wrong.append([number, ours(number, language), theirs])
+    return {**row, "numbers": len(numbers), "disagreements": len(wrong), "examples": wrong[:5]}
 
 
 def speed() -> dict[str, Any]:

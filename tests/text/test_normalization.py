@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from benchmarks.normalization import fault, fuzz, unchanged
+from benchmarks.normalization import fault, fuzz, oracle, unchanged
 from nightingale.core import Options
 from nightingale.errors import OptionError
-from nightingale.text.normalization import LOCALES, normalization_locale, normalize_text
+from nightingale.text.normalization import LOCALES, normalization_locale, normalize_text, spelling
 from nightingale.text.split import TextPart
 from nightingale.text.spoken import spoken_pieces
 from nightingale.text.structure import Break
@@ -96,3 +96,12 @@ def test_the_option_names_whose_rules_hold() -> None:
 def test_normalization_imports_no_torch() -> None:
     code = "import sys, nightingale.text.spoken; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.slow
+def test_whole_numbers_are_those_of_icu(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [row for row in oracle(1200, seed=2) if row["kind"] == "cardinal"]
+    assert len(rows) == 23
+    assert all(row["numbers"] == 1200 and not row["disagreements"] for row in rows)
+    monkeypatch.setattr(spelling, "cardinal", lambda n, _language: "many" if n == 999 else "")
+    assert all(row["disagreements"] for row in oracle(1000, seed=2) if row["kind"] == "cardinal")
