@@ -20,6 +20,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ FIGURES = (
     "3 12 1984 1,234.5 1.234,5 1 234,5 12:45 10:45:30 3rd 3. 2024-05-03 3/4/2024 3.4.2024 $12.50 12,50€ "
     "€5 £3 ¥100 5% 25kg 25 kg 3°C 10-20 10–20 1/2 ½ 2¾ -5 −7 +49 30 1234567 555-123-4567 (555) 123-4567 "
     "a@b.com www.x.org/a-1 https://e.com?q=1 MP3 B2B 3D H2O 007 ٣٤ ४५ ３ XIV II HTML USD EUR #5 No. 5 "
-    "1.2.3 192.168.0.1 9,99,999 12345678901234567890 5e10 1'000 12h30 第3回 3번째 ke-3 [pause:500ms] "
+    "1.2.3 192.168.0.1 9,99,999 12345678901234567890 5e10 1'000 12h30 37037th 99999e 654321.º 123456º 98765:e 54321-й 77777ος 第98765 12345번째 ke-99999 999,999,999,999 第3回 3번째 ke-3 [pause:500ms] "
     '<break time="5s"/> 99999999999 0 00 . , : ; / - – + € $ % ° @ № kg m'
 ).split(" ")
 GLUE = (" ", "  ", "", "", " ", "\n", "\u00a0", ", ", ". ", "-", "(", ")", "/")
@@ -143,7 +144,7 @@ def _compared(
     if wanted is None:
         return {**row, "numbers": 0, "disagreements": 0, "note": "ICU has no such rules"}
     formatter.setDefaultRuleSet(wanted)
-    ours = {"cardinal": spelling.cardinal, "ordinal": spelling.ordinal, "year": spelling.year}[kind]
+    ours: Callable[[int, str], str | None] = getattr(spelling, kind)
     wrong = []
     for number in numbers:
         theirs = formatter.format(number).replace("\u00ad", "").replace("〇", "零").strip()

@@ -93,3 +93,10 @@ def test_show_text_prints_what_would_be_spoken() -> None:
     assert (shown.exit_code, shown.stdout) == (0, "Am dritten Mai: fünfundzwanzig Kilogramm\n")
     shown = CliRunner().invoke(app, ["say", "--show-text", "--normalization", "off", "25 kg"])
     assert shown.stdout == "25 kg\n"
+
+
+def test_show_text_knows_pronunciations(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text('[[pronunciation]]\nterm = "SQL"\nreplacement = "sequel"\n', encoding="utf-8")
+    arguments = ["say", "--show-text", "--pronunciations", str(file), "SQL, 3 times"]
+    assert CliRunner().invoke(app, arguments).stdout == "sequel, three times\n"

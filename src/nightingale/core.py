@@ -31,6 +31,8 @@ N_SPEECH_CODES = 6561  # 3 ** 8 codes that stand for sound; ids above are contro
 START_OF_SPEECH = 6561
 END_OF_SPEECH = 6562
 
+Pronunciations = tuple[tuple[str, str], ...]  # terms as they are written, and what is said
+MAX_PRONUNCIATIONS = 1000
 _LOCALE = re.compile(r"[A-Za-z]{2,4}(?:[-_][A-Za-z0-9]{1,8}){0,3}")
 
 # The released ones share their speech tokens; Fledgling, which comes with the package, has its own.
@@ -44,6 +46,7 @@ class Options:
     # what is spoken
     language: str | None = "en"  # None: no language tag (Multilingual only)
     normalization: str = "auto"  # figures as words: auto (the language's), off, or a locale
+    pronunciations: Pronunciations = ()
     exaggeration: float = 0.5  # not Turbo and Nano
     guard: bool = True  # keep to the text, where the model can tell how far it has come
 
@@ -80,6 +83,7 @@ class Options:
                 f"normalization is {self.normalization!r}, but must be auto, off or a locale such "
                 "as de or en-GB"
             )
+        self._check_pronunciations()
         self._check("exaggeration", 0.0, 10.0)
         self._check("cfg_weight", 0.0, 10.0)
         self._check("temperature", 0.0, 10.0)
@@ -91,6 +95,20 @@ class Options:
             self._check(f"{name}_pause_ms", 0, 10_000)
         self._check("seed", 0, 2**63 - 1)
         self._check("max_tokens", 1, 4096)
+
+    def _check_pronunciations(self) -> None:
+        try:
+            pairs = tuple((term, said) for term, said in self.pronunciations)
+        except (TypeError, ValueError):
+            pairs = (("", ""),)
+        texts = [text for pair in pairs for text in pair]
+        is_text = all(isinstance(text, str) and 0 < len(text) <= 200 for text in texts)
+        if not is_text or len(pairs) > MAX_PRONUNCIATIONS:
+            raise OptionError(
+                f"pronunciations must be at most {MAX_PRONUNCIATIONS} pairs of a term and what is "
+                "said for it, each of 1 to 200 characters"
+            )
+        object.__setattr__(self, "pronunciations", pairs)  # JSON has lists where tuples belong
 
     def _check(self, name: str, low: float, high: float) -> None:
         value = getattr(self, name)
@@ -106,6 +124,7 @@ class OptionFields(TypedDict, total=False):
 
     language: str | None
     normalization: str
+    pronunciations: Pronunciations
     exaggeration: float
     guard: bool
     cfg_weight: float

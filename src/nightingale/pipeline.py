@@ -135,7 +135,10 @@ class Nightingale:
         whole, coming = (SINGLE, SINGLE) if self.components.spec.is_single else (WHOLE, EAGER)
         code = check_language(wanted.language, self.components.tokenizer.languages)
         locale = normalization_locale(wanted.normalization, code)
-        reader = Reader(self.components.tokenizer, wanted.language, speech.unspoken, locale)
+        reader = Reader(
+            self.components.tokenizer, wanted.language, speech.unspoken, locale,
+            wanted.pronunciations,
+        )  # fmt: skip
         parts = (
             reader.whole(text, lambda text: split(text, whole, code))
             if isinstance(text, str)

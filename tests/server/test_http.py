@@ -429,3 +429,12 @@ def test_normalization_is_an_option_of_a_request(server: Server, solo: Solo) -> 
         body = server.speak(text, seed=7, normalization=normalization)
         samples = solo(text, seed=7, normalization=normalization)
         assert body == b"".join(encode([samples], "pcm"))
+
+
+def test_pronunciations_of_a_request(server: Server, solo: Solo) -> None:
+    entry = {"term": "nginx", "replacement": "engine ex"}
+    body = server.speak("It runs nginx.", seed=7, pronunciations=[entry])
+    samples = solo("It runs engine ex.", seed=7)
+    assert body == b"".join(encode([samples], "pcm"))
+    wrong = server.body(TEXT, pronunciations=[{"term": "a"}])
+    assert httpx.post(f"{server.url}/v1/audio/speech", json=wrong).status_code == 400

@@ -105,15 +105,16 @@ def check_model(name: str | None, home: Path) -> Model:
     )
 
 
-def check_options(model: Model, given: dict[str, Any], folder: Path | None = None) -> Options:
+def check_options(model: Model, given: dict[str, Any], name: str | None = None) -> Options:
     """Every value within its bounds, and a language that the model speaks.
 
-    With the folder of its files, languages beyond the 23 that its tokenizer file has a tag for too.
+    `name` may be a folder: then also languages beyond the 23 that its tokenizer file has a tag for.
     """
     options = replace(model.spec.options, **given)
     spoken = list(LANGUAGES) if model.spec.tokenizer == "multilingual" else ["en"]
     wanted = (options.language or "").strip().lower()
-    if folder and len(spoken) > 1 and re.fullmatch("[a-z]{2}", wanted):
+    folder = Path(name or "")
+    if name and folder.is_dir() and len(spoken) > 1 and re.fullmatch("[a-z]{2}", wanted):
         file = next(folder / part.path for part in model.parts if part.role == "tokenizer")
         spoken += [wanted] * (f'"[{wanted}]"' in file.read_text(encoding="utf-8"))
     check_language(options.language, spoken)

@@ -64,6 +64,9 @@ def say(  # noqa: PLR0913, PLR0917
     show_text: bool = typer.Option(
         False, "--show-text", help="Print the text that would be spoken, and speak nothing."
     ),
+    pronunciations: Path | None = typer.Option(
+        None, help="File with pronunciations. Default: pronunciations.toml of the home folder."
+    ),
     seed: int | None = typer.Option(None, help="Random seed; same seed, same audio."),
     temperature: float | None = typer.Option(None, help="Sampling temperature; 0 = greedy."),
     exaggeration: float | None = typer.Option(None, help="Emotional intensity."),
@@ -117,16 +120,17 @@ def say(  # noqa: PLR0913, PLR0917
         "paragraph_pause_ms": paragraph_pause_ms,
         "heading_pause_ms": heading_pause_ms,
     }
-    options = {name: value for name, value in given.items() if value is not None}
+    options: dict[str, Any] = {name: v for name, v in given.items() if v is not None}
     words = words or []
     text_input.check_source(words, file)
+    said = text_input.pronunciations(pronunciations, settings.home, language, voice)
+    options |= {"pronunciations": said} if said else {}
     if show_text:
-        text_input.show(text_input.read(words, file), language, normalization)
+        text_input.show(text_input.read(words, file), language, normalization, said)
         return
     target = preflight.check_target(output, format_, rate, play=play_it, stream=stream)
     preflight.check_plan(plan, decoder, device, backend)
     found = preflight.check_model(model, settings.home)
-    folder = Path(model) if model and Path(model).is_dir() else None
     request = Request(
         home=settings.home,
         target=target,
@@ -135,7 +139,7 @@ def say(  # noqa: PLR0913, PLR0917
         voice=voice,
         voice_file=preflight.check_voice(voice, settings.home),
         options=options,
-        checked=preflight.check_options(found, options, folder),
+        checked=preflight.check_options(found, options, model),
         plan=plan,
         decoder=decoder,
         backend=backend,

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from nightingale.core import Pronunciations
 from nightingale.errors import OptionError, TextError
 
 MAX_CHARACTERS = 5_000_000  # a long novel has 2 million
@@ -128,11 +129,22 @@ def _not_utf8(name: str, error: UnicodeDecodeError) -> TextError:
     )
 
 
-def show(text: str, language: str | None, normalization: str | None) -> None:
+def pronunciations(
+    file: Path | None, home: Path, language: str | None, voice: str | None
+) -> Pronunciations:
+    """Of a file that was named, or of the one in the home folder."""
+    from nightingale.text.pronunciation import FILE_NAME, read_file, select
+
+    if file is not None and not file.is_file():
+        raise OptionError(f"there is no file {file}")
+    return select(read_file(file or home / FILE_NAME), language or "en", voice)
+
+
+def show(text: str, language: str | None, normalization: str | None, said: Pronunciations) -> None:
     """Print what would be spoken, a line for each part of the text."""
     from nightingale.text.normalization import normalization_locale
     from nightingale.text.spoken import spoken_parts
 
     locale = normalization_locale(normalization or "auto", language or "en")
-    for part in spoken_parts(text, locale):
+    for part in spoken_parts(text, locale, said):
         sys.stdout.write(part.spoken + "\n")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nightingale.audio.encode import FORMATS, Encoder
-from nightingale.core import Options
+from nightingale.core import Options, Pronunciations
 from nightingale.errors import OptionError, TextError
 from nightingale.server.cloning import Cloner
 from nightingale.server.connections import ConnectionLimits, Connections
@@ -24,6 +24,7 @@ from nightingale.server.schemas import Sampling, parse_format
 from nightingale.server.utterance import Samples, WorkerRequest
 from nightingale.server.voices import Voices
 from nightingale.text.normalization import normalization_locale
+from nightingale.text.pronunciation import Pronunciation, select
 
 log = logging.getLogger("nightingale.server")
 
@@ -90,6 +91,7 @@ class ServerContext:
     voices: Voices
     keys: Keys
     metrics: Metrics
+    pronunciations: tuple[Pronunciation, ...] = ()  # of the server, and of its voices
     recent: RecentRequests = field(default_factory=RecentRequests)
     sessions: set[Session] = field(default_factory=set)  # WebSocket and Wyoming connections
     connections: Connections = field(init=False)
@@ -110,16 +112,26 @@ class ServerContext:
         self.check_length(len(text))
         found = self.voices.find(voice, key)
         return WorkerRequest(
-            self.options(sampling), [text], voice=found.digest, voice_file=found.data
+            self.options(sampling, voice), [text], voice=found.digest, voice_file=found.data
         )
 
-    def options(self, sampling: Sampling) -> dict[str, Any]:
+    def options(self, sampling: Sampling, voice: str | None = None) -> dict[str, Any]:
         options = sampling.options()
+        options.pop("pronunciations", None)
+        if found := self._pronunciations(sampling, voice):
+            options["pronunciations"] = found
         if options.get("seed", 0) < 0:
             options["seed"] = secrets.randbelow(2**31)
         # refused now if a value is out of range, and not when it is its turn
         normalization_locale(Options(**options).normalization, None)
         return options
+
+    def _pronunciations(self, sampling: Sampling, voice: str | None) -> Pronunciations:
+        """The server's, those of the voice, and the request's, which outdo the others."""
+        asked = [Pronunciation(**vars(entry)) for entry in sampling.pronunciations or ()]
+        language = sampling.language or "en"
+        kept, given = (select(e, language, voice) for e in (self.pronunciations, asked))
+        return tuple({**dict(kept), **dict(given)}.items())
 
     def check_length(self, n_characters: int) -> None:
         if n_characters > self.config.max_characters:

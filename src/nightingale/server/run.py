@@ -26,6 +26,7 @@ from nightingale.server.metrics import Metrics
 from nightingale.server.scratch import private_folder
 from nightingale.server.supervisor import Supervisor, WorkerConfig
 from nightingale.server.voices import Voices
+from nightingale.text.pronunciation import FILE_NAME, read_file
 
 log = logging.getLogger("nightingale.run")
 
@@ -58,8 +59,9 @@ async def run(config: ServerConfig) -> None:
                 return
             voices = Voices(config.worker_config.home / "voices")
             context = ServerContext(
-                config.http_config, dispatcher, voices, config.keys, Metrics(dispatcher)
-            )
+                config.http_config, dispatcher, voices, config.keys, Metrics(dispatcher),
+                tuple(read_file(config.worker_config.home / FILE_NAME)),
+            )  # fmt: skip
             listening = [await wyoming.listen(context, listener) for listener in config.wyoming]
             server = _Server(_uvicorn(context, config), context, config, listening)
             gc.freeze()  # what is here stays: looking through it is 40 ms in which all wait

@@ -22,6 +22,15 @@ def _also(*names: str) -> Any:
     return Field(default=None, validation_alias=AliasChoices(*names))
 
 
+class PronunciationEntry(BaseModel):
+    """A term, and what is said for it."""
+
+    term: Annotated[str, Field(min_length=1, max_length=200)]
+    replacement: Annotated[str, Field(min_length=1, max_length=200)]
+    language: Annotated[str | None, Field(max_length=32)] = None
+    voice: str | None = None
+
+
 class Sampling(BaseModel):
     """The fields of `core.Options`, all of them optional."""
 
@@ -33,6 +42,7 @@ class Sampling(BaseModel):
     normalization: Annotated[str | None, Field(max_length=32)] = _also(
         "normalization", "apply_text_normalization"
     )
+    pronunciations: Annotated[list[PronunciationEntry] | None, Field(max_length=1000)] = None
     seed: int | None = None  # below zero: a new one, reported in X-Seed
     temperature: float | None = None
     exaggeration: float | None = None
@@ -86,6 +96,7 @@ class NormalizeBody(BaseModel):
     input: str = Field(validation_alias=AliasChoices("input", "text"))
     language: Annotated[str, Field(max_length=32)] = "en"
     normalization: Annotated[str, Field(max_length=32)] = "auto"
+    voice: str | None = None
 
 
 class StartMessage(Sampling):

@@ -16,6 +16,7 @@ from nightingale.server.models_and_voices import check_model
 from nightingale.server.response import StreamingSpeechResponse
 from nightingale.server.schemas import NormalizeBody, SpeechBody
 from nightingale.text.normalization import normalization_locale
+from nightingale.text.pronunciation import select
 from nightingale.text.spoken import spoken_parts
 
 _SOUND: dict[str, Any] = {format_.content_type: {} for format_ in FORMATS.values()}
@@ -71,7 +72,10 @@ def _add_normalize(router: APIRouter, context: ServerContext) -> None:
         locale = normalization_locale(body.normalization, body.language)
         is_single = bool(context.dispatcher.hello.get("is_single"))
         with request.state.key.quota(len(body.input)):
-            parts = await asyncio.to_thread(spoken_parts, body.input, locale, is_single=is_single)
+            said = select(context.pronunciations, body.language, body.voice)
+            parts = await asyncio.to_thread(
+                spoken_parts, body.input, locale, said, is_single=is_single
+            )
         words = [word for part in parts for word in part.words()]
         changed = [word for word in words if word.written != word.spoken]
         return {

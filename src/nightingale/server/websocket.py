@@ -207,7 +207,9 @@ class WebSocketUtterance:
         voice = context.voices.find(message.voice, line.key)
         self.name, self._line = name, line
         self._format, self._rate_hz = check_format(message.response_format, message.sample_rate)
-        job = WorkerRequest(context.options(message), [], True, True, voice.digest, voice.data)
+        job = WorkerRequest(
+            context.options(message, message.voice), [], True, True, voice.digest, voice.data
+        )
         self._utterance = context.dispatcher.utter(job)
         self._account = Account("websocket", line.request_id, line.key, self._format)
         self._max_wait_s = context.config.max_prebuffer_s if message.prebuffer else 0.0

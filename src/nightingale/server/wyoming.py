@@ -227,7 +227,7 @@ class WyomingSession:
             return self._context.worker_request(text, name, sampling)
         found = self._context.voices.find(name)
         return WorkerRequest(
-            self._context.options(sampling), [], True, True, found.digest, found.data
+            self._context.options(sampling, name), [], True, True, found.digest, found.data
         )
 
     async def _speak_all(self) -> None:

@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
+from nightingale.core import Pronunciations
 from nightingale.errors import TextError
 from nightingale.text.languages import LANGUAGES, check_language, warn
 from nightingale.text.scripts import contradicts, languages_in, only_script, script_name
@@ -155,9 +156,10 @@ class Reader:
         language: str | None,
         unspoken: list[str],
         locale: str | None = None,  # whose figures are read as words; None: left to the model
+        pronunciations: Pronunciations = (),
     ) -> None:
         self._tokenizer, self._language, self.unspoken = tokenizer, language, unspoken
-        self._locale = locale
+        self._locale, self._pronunciations = locale, pronunciations
         self._script: str | None = None  # of the text, or of its first part
         self._before = Break.NONE  # stood before parts that were skipped
 
@@ -202,7 +204,7 @@ class Reader:
     def _left(self, parts: Iterable[TextPart]) -> Iterator[TextPart]:
         """Without what cannot be read; the pause before a part of which nothing is left stays."""
         for written in parts:
-            for part in spoken_pieces(written, self._locale):
+            for part in spoken_pieces(written, self._locale, self._pronunciations):
                 before = max(part.before, self._before)
                 if is_speakable(text := self._read(part.text)):
                     self._before = Break.NONE

@@ -7,22 +7,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nightingale.text.normalization import NormalizedText, SpokenWord, normalize_text
+from nightingale.core import Pronunciations
+from nightingale.text.normalization import NormalizedText, SpokenWord, composed, normalize_text
+from nightingale.text.pronunciation import pronounce
 from nightingale.text.split import SINGLE, WHOLE, TextPart, split
 from nightingale.text.structure import Break
 
 _LIMIT = WHOLE.limit
 
 
-def spoken_parts(text: str, locale: str | None, *, is_single: bool = False) -> list[NormalizedText]:
+def spoken_parts(
+    text: str,
+    locale: str | None,
+    pronunciations: Pronunciations = (),
+    *,
+    is_single: bool = False,
+) -> list[NormalizedText]:
     """What will be said for a text, part by part."""
     parts = split(text, SINGLE if is_single else WHOLE, locale)
-    return [normalize_text(part.text, locale) for part in parts]
+    return [_said(part.text, locale, pronunciations) for part in parts]
 
 
-def spoken_pieces(part: TextPart, locale: str | None) -> Iterator[TextPart]:
+def _said(text: str, locale: str | None, pronunciations: Pronunciations) -> NormalizedText:
+    found = pronounce(text, pronunciations)
+    return composed(found, normalize_text(found.spoken, locale))
+
+
+def spoken_pieces(
+    part: TextPart, locale: str | None, pronunciations: Pronunciations = ()
+) -> Iterator[TextPart]:
     """The part itself if nothing in it is said otherwise than it is written."""
-    found = normalize_text(part.text, locale)
+    found = _said(part.text, locale, pronunciations)
     if not found.replacements:
         yield part
         return

@@ -103,7 +103,7 @@ def normalize_text(text: str, language: str | None) -> NormalizedText:
         again = _read_once(found.spoken, language)
         if not again.replacements:
             break
-        found = _composed(found, again)
+        found = composed(found, again)
     return found
 
 
@@ -129,7 +129,7 @@ def _read_once(text: str, language: str) -> NormalizedText:
     return NormalizedText(text, tuple(changes))
 
 
-def _composed(first: NormalizedText, second: NormalizedText) -> NormalizedText:
+def composed(first: NormalizedText, second: NormalizedText) -> NormalizedText:
     """What came of the first, read once more; changes that meet become one."""
     shift, known = 0, list[tuple[int, int, int]]()  # (start, end) as spoken, end as written
     for change in first.replacements:

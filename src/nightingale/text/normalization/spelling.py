@@ -12,6 +12,7 @@ from importlib import resources
 from typing import Any
 
 from unicode_rbnf import RbnfEngine
+from unicode_rbnf.engine import NoRuleForNumberError
 from unicode_rbnf.plural_rules import get_plural_category
 
 from nightingale.text.normalization import languages as by_hand
@@ -37,8 +38,14 @@ def _engine(language: str) -> RbnfEngine:
 
 
 @lru_cache(_N_CACHED)
-def _format(language: str, n: int, rules: str) -> str:
-    text = _engine(language).format_number(n, ruleset_names=[f"spellout-{rules}"]).text
+def _format(language: str, n: int, rules: str) -> str | None:
+    """None: the rules end before this number."""
+    try:
+        text = _engine(language).format_number(n, ruleset_names=[f"spellout-{rules}"]).text
+    except NoRuleForNumberError:
+        return None
+    if any(map(str.isdecimal, text)):
+        return None
     return text.replace("\u00ad", "").replace("\u200b", "").replace("〇", "零").strip()
 
 
@@ -51,11 +58,11 @@ def cardinal(n: int, language: str, gender: str | None = None) -> str:
     """How many; with the gender of what is counted, where the language minds."""
     for form in _GENDER_RULES.get(gender, (gender,)):
         if _has(language, f"cardinal-{form}"):
-            return _format(language, n, f"cardinal-{form}")
+            return _format(language, n, f"cardinal-{form}") or digits(str(n), language)
     rules = by_hand.CARDINAL.get(language)
     if rules is None:
         rules = "cardinal" if _has(language, "cardinal") else "numbering"
-    return _format(language, n, rules)
+    return _format(language, n, rules) or digits(str(n), language)
 
 
 def ordinal(n: int, language: str, form: str = "") -> str | None:
@@ -66,7 +73,7 @@ def ordinal(n: int, language: str, form: str = "") -> str | None:
     if form and _has(language, f"ordinal-{form}"):
         rules = f"ordinal-{form}"
     text = _format(language, n, rules)
-    return by_hand.ORDINAL_PREFIX.get(language, "") + text.removeprefix("wa ")
+    return text and by_hand.ORDINAL_PREFIX.get(language, "") + text.removeprefix("wa ")
 
 
 def _polish_ordinal(n: int) -> str | None:
@@ -100,7 +107,7 @@ def year(n: int, language: str) -> str:
     plain = language in ("ja", "ko", "ru") or (language in _NORDIC and n >= 2000)
     if plain or not _has(language, "numbering-year"):
         return cardinal(n, language)
-    return _format(language, n, "numbering-year")
+    return _format(language, n, "numbering-year") or cardinal(n, language)
 
 
 def digits(written: str, language: str) -> str:
