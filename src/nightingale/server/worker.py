@@ -34,6 +34,7 @@ from nightingale.server.request_output import RequestOutput, failure
 from nightingale.server.step_record import StepRecord
 from nightingale.server.worker_protocol import Message
 from nightingale.speech import Checkpoint
+from nightingale.text.normalization import normalize_text
 from nightingale.text.text_queue import TextQueue
 
 if TYPE_CHECKING:
@@ -319,6 +320,7 @@ def _load(given: argparse.Namespace) -> tuple[Nightingale, Fingerprint]:
         backend=given.backend,
         threads=given.threads,
     )
+    normalize_text("3", model.defaults.language)  # its patterns are built once
     canary = model.stream(_WARM_UP, max_tokens=12)
     return model, take_fingerprint(model, canary, given.home)
 

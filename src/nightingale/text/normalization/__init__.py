@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from nightingale.errors import OptionError
 from nightingale.text.languages import language_code
 from nightingale.text.normalization import languages as by_hand
-from nightingale.text.normalization.patterns import Patterns, patterns
+from nightingale.text.normalization.patterns import Patterns, patterns, trigger
 from nightingale.text.normalization.readers import READERS
 
 OFF = "off"
@@ -109,12 +109,11 @@ def normalize_text(text: str, language: str | None) -> NormalizedText:
 
 def _read_once(text: str, language: str) -> NormalizedText:
     changes, end, n_tried = [], 0, 0
-    known = patterns(language)
-    for trigger in known.trigger.finditer(text):
-        if trigger.start() < end:
+    for place in (found.start() for found in trigger(language).finditer(text)):
+        if place < end:
             continue
-        first = max(end, n_tried, _word_before(text, trigger.start()))
-        for at in range(first, trigger.start() + 1):
+        known = patterns(language)
+        for at in range(max(end, n_tried, _word_before(text, place)), place + 1):
             if (found := _match(known, text, at)) is None:
                 continue
             spoken = _read(found, language)
@@ -125,7 +124,7 @@ def _read_once(text: str, language: str) -> NormalizedText:
             if spoken and spoken != found[0]:
                 changes.append(Replacement(at, end, spoken))
             break
-        n_tried = trigger.start() + 1
+        n_tried = place + 1
     return NormalizedText(text, tuple(changes))
 
 

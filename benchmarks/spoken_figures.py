@@ -1,0 +1,114 @@
+# ruff: noqa: E501
+"""How well figures are heard: Fledgling says 100 sentences full of them, Whisper writes them down.
+
+    python -m training.assets whisper-base
+    python benchmarks/spoken_figures.py --judges FOLDER --json benchmarks/results/spoken_figures.jsonl
+
+Three ways: with normalization, without it (where Fledgling's tokenizer still spells plain English
+numbers by itself), and the reference, spelled out by hand, as the floor. Word error rate against the
+reference; digits and words count as the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from nightingale import Nightingale
+from nightingale.measure.transcriber import Transcriber
+from nightingale.measure.words import word_edits
+from nightingale.text.normalization import normalize_text
+
+FRAMES = (
+    ("They paid {} for it.", "It cost {} last year."),
+    ("We met on {} in the park.", "The letter came on {}."),
+    ("The train leaves at {} today.", "She woke up at {} again."),
+    ("The box weighs {} in all.", "He carried {} up the hill."),
+    ("About {} of them agreed.", "It rose by {} this week."),
+    ("He finished {} in the race.", "This is the {} letter."),
+    ("They walked {} that day.", "It is {} to the river."),
+    ("There were {} people here.", "She counted {} of them."),
+    ("He was born in {} or so.", "The house was built in {}."),
+    ("It is {} outside now.", "The water was {} cold."),
+)
+FIGURES = (
+    {"$12.50": "twelve dollars and fifty cents", "$3": "three dollars", "€40": "forty euros", "£7.25": "seven pounds and twenty-five pence", "$1.5 million": "one point five million dollars"},
+    {"May 3rd": "May third", "June 21": "June twenty-first", "2024-05-03": "May third, twenty twenty-four", "July 4, 1999": "July fourth, nineteen ninety-nine", "March 12th": "March twelfth"},
+    {"10:45 a.m.": "ten forty-five a m", "6:30": "six thirty", "9:05": "nine oh five", "8:00": "eight o'clock", "11:15 p.m.": "eleven fifteen p m"},
+    {"25 kg": "twenty-five kilograms", "3 lbs": "three pounds", "500 g": "five hundred grams", "1.5 kg": "one point five kilograms", "60 kg": "sixty kilograms"},
+    {"25%": "twenty-five percent", "3.5%": "three point five percent", "50 %": "fifty percent", "99%": "ninety-nine percent", "7%": "seven percent"},
+    {"1st": "first", "2nd": "second", "3rd": "third", "21st": "twenty-first", "12th": "twelfth"},
+    {"3 km": "three kilometers", "12 mi": "twelve miles", "500 m": "five hundred meters", "6 ft": "six feet", "1.2 km": "one point two kilometers"},
+    {"1,200": "one thousand two hundred", "36": "thirty-six", "10-20": "ten to twenty", "405": "four hundred five", "7": "seven"},
+    {"1984": "nineteen eighty-four", "2024": "twenty twenty-four", "1850": "eighteen fifty", "1999": "nineteen ninety-nine", "1776": "seventeen seventy-six"},
+    {"25 °C": "twenty-five degrees Celsius", "-5 °C": "minus five degrees Celsius", "3 °C": "three degrees Celsius", "90 °F": "ninety degrees Fahrenheit", "12 °C": "twelve degrees Celsius"},
+)  # fmt: skip
+
+
+def sentences() -> list[tuple[str, str]]:
+    """As they are written, and spelled out."""
+    return [
+        (frame.format(written), frame.format(said))
+        for frames, figures in zip(FRAMES, FIGURES, strict=True)
+        for frame in frames
+        for written, said in figures.items()
+    ]
+
+
+def measure(judges: Path, seed: int) -> dict[str, Any]:
+    model, transcriber = Nightingale.load("fledgling", plan="balanced"), Transcriber(judges, 2)
+    edits: dict[str, list[int]] = {"auto": [0, 0], "off": [0, 0], "spelled_out": [0, 0]}
+    heard = []
+    for number, (written, spelled) in enumerate(sentences()):
+        row = {"written": written}
+        for way, sums in edits.items():
+            text, option = (spelled, "off") if way == "spelled_out" else (written, way)
+            if way == "spelled_out" and normalize_text(written, "en").spoken == spelled:
+                row[way] = row["auto"]  # the same text, and so the same samples
+            else:
+                audio = model.say(text, seed=seed + number, normalization=option)
+                row[way] = transcriber.transcribe(audio.samples, model.sample_rate)
+            found = word_edits(spelled, row[way])
+            sums[0] += found.total
+            sums[1] += found.n_reference
+        heard.append(row)
+    rates = {way: round(100 * wrong / n, 1) for way, (wrong, n) in edits.items()}
+    n_words = edits["auto"][1]
+    wrong = {way: sums[0] for way, sums in edits.items()}
+    return {
+        "sentences": len(heard),
+        "words": n_words,
+        "wrong": wrong,
+        "word_error_rate": rates,
+        "heard": heard[::10],
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--judges", type=Path, required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    result = measure(given.judges, given.seed)
+    run = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    command = f"python benchmarks/spoken_figures.py --seed {given.seed}"
+    line = json.dumps({"date": time.strftime("%Y-%m-%d"), "machine": platform.machine(), "commit": run.stdout.strip(),
+                       "command": command, "result": result}, ensure_ascii=False)  # fmt: skip
+    print(line)
+    if given.json:
+        given.json.write_text(line + "\n", encoding="utf-8")
+    rates = result["word_error_rate"]
+    return int(rates["auto"] > rates["off"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
