@@ -6,6 +6,7 @@ import gc
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from benchmarks import vllm_equality as equality
 from nightingale import Nightingale
 from nightingale.backends.base import TokenRequest
 from nightingale.backends.vllm.engine import VllmTokenEngine
+from nightingale.errors import OptionError
 from nightingale.loader import Components
 
 pytestmark = pytest.mark.slow
@@ -136,3 +138,13 @@ def test_an_engine_that_goes_leaves_the_others_alone(
     del other
     gc.collect()
     assert equality.say_alone(engine, request_of(model, 5)) == wanted
+
+
+def test_a_device_that_vllm_was_not_built_for_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from vllm.platforms import current_platform
+
+    monkeypatch.setattr(current_platform, "device_type", "xpu")
+    with pytest.raises(OptionError, match="computes on the first xpu device, not on cpu"):
+        Nightingale.load("fledgling", home=tmp_path, backend="vllm")

@@ -68,6 +68,7 @@ class VllmBackend:
                 f"the backend vllm has no {files.family}: it has {names}; load it with torch"
             )
         prepare_process()
+        _check_device(files.device)
         resolved = self.resolve(files.plan, files.device)
         # The layers of this T3 are read, checked and dropped; the rest makes prompts, in fp32.
         plain = replace(resolved.plan, t3="fp32")
@@ -94,6 +95,18 @@ def prepare_process() -> None:
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     logging.getLogger("vllm").setLevel(logging.ERROR)
+
+
+def _check_device(name: str) -> None:
+    """vLLM computes on the first device of the kind that it was built for: so must the decoder."""
+    from vllm.platforms import current_platform  # noqa: PLC0415 - seconds
+
+    device, built_for = choose(name).device, current_platform.device_type
+    if device.type != built_for or device.index:
+        raise OptionError(
+            f"this vLLM computes on the first {built_for} device, not on {device}: leave the "
+            "device at auto, and choose among several by CUDA_VISIBLE_DEVICES"
+        )
 
 
 def vllm_version() -> str | None:
