@@ -102,7 +102,7 @@ class Options:
         except (TypeError, ValueError):
             pairs = (("", ""),)
         texts = [text for pair in pairs for text in pair]
-        is_text = all(isinstance(text, str) and 0 < len(text) <= 200 for text in texts)
+        is_text = all(isinstance(text, str) and text.strip() and len(text) <= 200 for text in texts)
         if not is_text or len(pairs) > MAX_PRONUNCIATIONS:
             raise OptionError(
                 f"pronunciations must be at most {MAX_PRONUNCIATIONS} pairs of a term and what is "

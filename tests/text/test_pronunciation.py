@@ -77,7 +77,15 @@ def test_a_file_of_pronunciations(tmp_path: Path) -> None:
 
 def test_pronunciations_are_bounded() -> None:
     assert Options(pronunciations=[["a", "b"]]).pronunciations == (("a", "b"),)  # type: ignore[arg-type]
-    for wrong in ([["a"]], [["", "b"]], [["a", "b" * 201]], [["a", 3]], 7, [["a", "b"]] * 1001):
+    for wrong in (
+        [["a"]],
+        [["", "b"]],
+        [["a", " "]],
+        [["a", "b" * 201]],
+        [["a", 3]],
+        7,
+        [["a", "b"]] * 1001,
+    ):
         with pytest.raises(OptionError, match="pronunciations must be"):
             Options(pronunciations=wrong)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="no list"):

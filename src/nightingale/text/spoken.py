@@ -43,7 +43,8 @@ def spoken_pieces(
         return
     before = part.before
     for words in _fitting(found.words()):
-        labels = tuple((word.written, len(word.spoken.split())) for word in words)
+        counted = ((word.written, len(word.spoken.split())) for word in words)
+        labels = tuple((written, n_words) for written, n_words in counted if n_words)
         yield TextPart(" ".join(" ".join(word.spoken for word in words).split()), before, labels)
         before = Break.CLAUSE
 
