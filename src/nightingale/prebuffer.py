@@ -17,6 +17,7 @@ from nightingale.core import TOKENS_PER_SECOND, WINDOW_SIZES, AudioChunk
 from nightingale.text.split import EAGER, SINGLE, WHOLE, TextPart, split, split_stream
 
 LETTERS_PER_SECOND = 15  # of speech, in English and near enough elsewhere
+LETTERS_PER_DIGIT = 6  # that are said for one; of the figures of benchmarks/spoken_figures.py
 LETTERS_PER_WIDE = 3  # a Chinese, Japanese or Korean character takes as long as so many letters
 PAUSE_S = 0.3  # behind each part of a text
 WHOLE_PART_S = 20.0  # the longest part of a text, for plans that render each part at once
@@ -38,7 +39,8 @@ Coming = tuple[float, float]  # a chunk: how much sound could be made in the tim
 def expected_seconds(text: str) -> float:
     """How long a text will take to say, roughly."""
     n_wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
-    return (len(text) + (LETTERS_PER_WIDE - 1) * n_wide) / LETTERS_PER_SECOND
+    n_more = (LETTERS_PER_WIDE - 1) * n_wide + (LETTERS_PER_DIGIT - 1) * sum(map(str.isdigit, text))
+    return (len(text) + n_more) / LETTERS_PER_SECOND
 
 
 def part_seconds(
