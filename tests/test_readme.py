@@ -1,4 +1,4 @@
-"""What the README shows is run, with the model that comes along."""
+"""What README and quick start show is run, with the model that comes along."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+QUICK_START = (ROOT / "docs/quick-start.md").read_text(encoding="utf-8")
 RECORDING = ROOT / "tests/quality/voices/bf_emma_cloned.ogg"
 
 SITE = ROOT / "tests/backends/torch/pretend_site"
@@ -35,11 +36,11 @@ FEWER = " --sentences 1"  # twenty take minutes
 
 
 def commands() -> list[str]:
-    """Indented lines of the README that call us, without what is explained behind them."""
-    lines = re.findall(r"^    (.*\bnightingale .*)$", README, re.MULTILINE)
+    """Indented lines that call us, each once, without what is explained behind them."""
+    lines = re.findall(r"^    (.*\bnightingale .*)$", README + QUICK_START, re.MULTILINE)
     shown = [re.sub(r"\s{2,}#.*", "", line).strip() for line in lines]
     fewer = [line + FEWER if "nightingale verify" in line else line for line in shown]
-    return [line for line in fewer if not any(part in line for part in ELSEWHERE)]
+    return [line for line in dict.fromkeys(fewer) if not any(part in line for part in ELSEWHERE)]
 
 
 @pytest.fixture(scope="module")
