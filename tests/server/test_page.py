@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
 from tests.server.browser import browsing
 from tests.server.conftest import Subject
@@ -28,9 +29,19 @@ def page(server: Server, subject: Subject) -> Iterator[Any]:
         yield page
 
 
+SIZES = [(width, scheme) for width in (360, 768, 1280) for scheme in ("light", "dark")]
+
+
 def _keep(page: Any) -> None:
     if os.environ.get("SCREENSHOTS"):
         page.screenshot(path=DOCS / "page.png")
+
+
+def _speak(page: Any, text: str) -> None:
+    page.fill("#text", text)
+    page.click("#speak")
+    page.wait_for_function("document.body.dataset.state === 'speaking'", timeout=60_000)
+    page.wait_for_function("document.body.dataset.state === 'quiet'", timeout=60_000)
 
 
 def test_it_is_typed_heard_and_seen(page: Any) -> None:
@@ -112,10 +123,10 @@ def test_everything_is_reached_by_keyboard(page: Any) -> None:
     """In order, by Tab alone; what is disabled is left out."""
     page.focus("a")
     reached = []
-    for _ in range(7):
+    for _ in range(8):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.id"))
-    assert reached == ["text", "voice", "seed", "speak", "clip", "name", "consent"]
+    assert reached == ["text", "voice", "sample", "", "speak", "clip", "name", "consent"]
     assert page.locator("canvas[role=img][aria-label]").count() == 2
 
 
@@ -139,3 +150,61 @@ def test_the_api_is_a_page(page: Any, server: Server) -> None:
     page.goto(f"{server.url}/docs")
     page.wait_for_selector("section")
     assert "/v1/audio/speech" in page.inner_text("#routes")
+
+
+def test_takes_are_kept_with_a_player_that_seeks(page: Any, server: Server) -> None:
+    assert not page.is_visible("#history")
+    page.click("summary")
+    page.fill("#seed", "3")
+    page.click("#sample")
+    page.wait_for_function("document.body.dataset.state === 'speaking'", timeout=60_000)
+    page.wait_for_function("document.body.dataset.state === 'quiet'", timeout=60_000)
+    page.fill("#seed", "4")
+    _speak(page, "Hello there.")
+    takes = page.locator("#takes li")
+    assert takes.locator("p").all_inner_texts() == ["Hello there.", "Hello, this is how I sound."]
+    audio = takes.nth(0).locator("audio")
+    audio.evaluate("async (take) => { take.currentTime = 0.2; await take.play(); take.pause(); }")
+    assert audio.evaluate("take => take.currentTime") >= 0.2
+    with page.expect_download() as download:
+        takes.nth(0).locator("a").click()
+    sound = Path(download.value.path()).read_bytes()
+    assert sound[44:] == server.speak("Hello there.", seed=4)
+    takes.nth(1).locator("button").click()
+    assert page.input_value("#text") == "Hello, this is how I sound."
+    assert page.input_value("#seed") == "3"
+
+
+def test_escape_stops(page: Any) -> None:
+    page.fill("#text", " ".join([TEXT] * 6))
+    page.keyboard.press("Control+Enter")
+    page.wait_for_function("Number(document.body.dataset.heard) > 0.3", timeout=60_000)
+    page.keyboard.press("Escape")
+    page.wait_for_function("document.body.dataset.state === 'quiet'")
+    assert "Stopped" in page.inner_text("#message")
+
+
+def test_accessibility_and_width_at_six_sizes(page: Any) -> None:
+    """axe-core finds nothing serious, light and dark; `SCREENSHOTS=1` keeps pictures."""
+    page.click("summary")
+    _speak(page, "Hello there.")
+    for width, scheme in SIZES:
+        page.set_viewport_size({"width": width, "height": 740 if width < 500 else 900})
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+        assert serious(page) == [], (width, scheme)
+        if os.environ.get("SCREENSHOTS"):
+            file = DOCS / f"pictures/page-{width}-{scheme}.jpg"
+            page.screenshot(path=file, full_page=True, type="jpeg", quality=70)
+
+
+def test_planted_accessibility_faults_are_found(page: Any) -> None:
+    page.evaluate("document.getElementById('text').removeAttribute('aria-label')")
+    page.evaluate("document.getElementById('model').style.color = '#eee'")
+    assert {"label", "color-contrast"} <= set(serious(page))
+
+
+def serious(page: Any) -> list[str]:
+    """Rules of axe-core that are broken, of the two upper degrees."""
+    found = Axe().run(page).response["violations"]
+    return [rule["id"] for rule in found if rule["impact"] in ("serious", "critical")]

@@ -2,6 +2,8 @@
 
 import { Mel } from "/page/mel.js";
 import { Player } from "/page/play.js";
+import { SAMPLES } from "/page/samples.js";
+import { keep } from "/page/takes.js";
 
 const RATE = 24000;
 const $ = (id) => document.getElementById(id);
@@ -13,6 +15,7 @@ let context = null, talk = null, last = null, clip = null;
 class Talk {
   constructor(text, options, clicked) {
     this.text = text;
+    this.options = options;
     this.player = new Player(context, clicked);
     this.loudest = 0;
     this.words = [];
@@ -69,6 +72,7 @@ class Talk {
     this.spans.forEach((span) => span.classList.toggle("unspoken", unspoken.some((character) => span.textContent.includes(character))));
     if (real_time_factor) $("rtf").textContent = real_time_factor.toFixed(2);
     $("download").disabled = false;
+    keep(this, edit);
     if (notes.length) say(notes.join(" "));
   }
 
@@ -147,30 +151,44 @@ class Talk {
     if (this.isDone && !isForced && !this.player.isOver) return;
     if (talk === this) talk = null;
     show("quiet");
-    $("speak").disabled = false;
+    $("speak").disabled = $("sample").disabled = false;
     $("stop").disabled = true;
   }
 }
 
-async function speak() {
-  const clicked = performance.now(), text = $("text").value;
+// What is chosen; an option that is left empty is the model's own.
+function chosen() {
+  const optional = ["language", "temperature", "exaggeration"].filter((id) => $(id).value);
+  const number = (id) => (id === "language" ? $(id).value : Number($(id).value));
+  return { voice: $("voice").value, seed: Number($("seed").value), ...Object.fromEntries(optional.map((id) => [id, number(id)])) };
+}
+
+function edit(text, options) {
+  $("text").value = text;
+  ["voice", "seed", "language", "temperature", "exaggeration"].forEach((id) => { $(id).value = options[id] ?? ""; });
+  $("text").focus();
+}
+
+async function speak(text) {
+  const clicked = performance.now();
   if (talk) return;
   if (!text.trim()) { say("Type something to speak first."); $("text").focus(); return; }
   show("preparing");
-  $("speak").disabled = true;
+  $("speak").disabled = $("sample").disabled = true;
   $("stop").disabled = false;
   $("download").disabled = true;
   say("");
   context ??= new AudioContext({ sampleRate: RATE });
   await context.resume();
-  const language = $("language").value ? { language: $("language").value } : {};
-  talk = last = new Talk(text, { voice: $("voice").value, seed: Number($("seed").value), ...language }, clicked);
+  talk = last = new Talk(text, chosen(), clicked);
   talk.tick();
 }
 
-$("speak").onclick = speak;
-$("text").onkeydown = (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); speak(); } };
+$("speak").onclick = () => speak($("text").value);
+$("sample").onclick = () => speak(SAMPLES[$("language").value] ?? SAMPLES.en);
+$("text").onkeydown = (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); speak($("text").value); } };
 $("stop").onclick = () => talk?.stop();
+addEventListener("keydown", (event) => { if (event.key === "Escape") talk?.stop(); });
 $("download").onclick = () => {
   const href = URL.createObjectURL(last.player.wav());
   Object.assign(document.createElement("a"), { href, download: "nightingale.wav" }).click();
