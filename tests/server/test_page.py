@@ -1,4 +1,4 @@
-"""A browser opens the page, types, hears and makes a voice; `SCREENSHOTS=1` keeps a picture."""
+"""A browser opens the page, types, hears and makes a voice; `SCREENSHOTS=1` keeps pictures."""
 
 from __future__ import annotations
 
@@ -32,11 +32,6 @@ def page(server: Server, subject: Subject) -> Iterator[Any]:
 SIZES = [(width, scheme) for width in (360, 768, 1280) for scheme in ("light", "dark")]
 
 
-def _keep(page: Any) -> None:
-    if os.environ.get("SCREENSHOTS"):
-        page.screenshot(path=DOCS / "page.png")
-
-
 def _speak(page: Any, text: str) -> None:
     page.fill("#text", text)
     page.click("#speak")
@@ -55,7 +50,6 @@ def test_it_is_typed_heard_and_seen(page: Any) -> None:
     assert page.evaluate(ink, "wave")
     assert page.evaluate(ink, "mel")
     assert page.locator("#said .now").count() == 1
-    _keep(page)
     page.wait_for_function("document.body.dataset.state === 'quiet'", timeout=60_000)
     assert page.inner_text("#gaps") != "–"
     assert float(page.inner_text("#rtf")) > 0
