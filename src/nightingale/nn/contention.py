@@ -22,6 +22,8 @@ from pathlib import Path
 
 import torch
 
+from nightingale.core import CPU
+
 INTERVAL = 0.2  # seconds between two looks; processor time is counted in hundredths
 HOLD = 2.0  # seconds after the last competition until threads spin again
 IDLE = 1.0  # seconds without work until nobody looks any more
@@ -40,7 +42,7 @@ class CpuTimes:
 def cpu_times(stat: Path = Path("/proc/stat")) -> CpuTimes | None:
     """None where the system does not tell."""
     try:
-        allowed = {f"cpu{n}" for n in os.sched_getaffinity(0)}
+        allowed = {f"{CPU}{n}" for n in os.sched_getaffinity(0)}
         lines = [line.split() for line in stat.read_text().splitlines()]
         tick = os.sysconf("SC_CLK_TCK")
     except (AttributeError, OSError, ValueError):
