@@ -176,6 +176,6 @@ def _match(known: Patterns, text: str, at: int) -> re.Match[str] | None:
 
 
 def _read(found: re.Match[str], language: str) -> str | None:
-    groups = found.groupdict()
-    kind = next(name for name in READERS if groups.get(name) is not None)
+    known = found.re.groupindex  # not `groupdict`, which makes a list of a hundred
+    kind = next(name for name in READERS if name in known and found[name] is not None)
     return READERS[kind](found, language)
