@@ -86,7 +86,7 @@ def test_receipts_and_headers_report_the_speed(repeater: Server) -> None:
 def test_the_page_has_no_gap_below_real_time(page: Any) -> None:
     """And its first sound is the true one within 20 ms, in one of some runs: on a busy machine the
     browser's audio thread may be late with what the page has scheduled."""
-    errors = []
+    errors: list[float] = []
     while len(errors) < 2 or (min(errors) >= 20 and len(errors) < 4):
         run = listen(page)
         assert run["true_gaps"] == run["gaps"] == 0
