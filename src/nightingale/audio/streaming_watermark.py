@@ -1,4 +1,4 @@
-"""Perth's mark on sound as it comes, 64 ms behind it.
+"""Perth's watermark on sound as it comes, 64 ms behind it.
 
 The same network as in `watermark`, whose frames of 64 ms, 10 ms apart, are as many hertz wide at
 24 kHz, so that nothing is resampled. By how much a frame is changed is settled as soon as it is

@@ -1,4 +1,4 @@
-"""Perth's implicit mark: made to be unheard, and found by Perth's detector even after MP3 or G.711.
+"""Perth's implicit watermark: unheard, and found by its detector even after MP3 or G.711.
 
 Network and weights are those of resemble-perth; they ship in this package, in half precision, made
 by scripts/perth.py. Marking a piece of a clip needs to know of the rest:
@@ -68,7 +68,7 @@ class Watermarker:
         return resample(watermarked.numpy(), RATE_HZ, SAMPLES_PER_SECOND)[:n_samples]
 
     def change(self, levels: Tensor) -> Tensor:
-        """The mark itself: (1025, T) -> (128, T), for the lowest levels; 0 in quiet frames."""
+        """The watermark itself: (1025, T) -> (128, T), for the lowest levels; 0 in quiet frames."""
         return self.network(levels[None, :N_BINS])[0] * gate(levels)
 
 
