@@ -25,7 +25,16 @@ def exported() -> dict[str, set[str]]:
     breaker = SimpleNamespace(state=BreakerState.OPEN)
     supervisor = SimpleNamespace(is_ready=True, breaker=breaker, start_s=1.0, n_deaths=0)
     counts = dict.fromkeys(
-        ("n_speaking", "n_waiting", "n_paused", "worker_bytes", "n_resumed", "n_rejected"), 0
+        (
+            "n_speaking",
+            "n_waiting",
+            "n_paused",
+            "worker_bytes",
+            "n_resumed",
+            "n_moved",
+            "n_rejected",
+        ),
+        0,
     )
     metrics = Metrics(cast(Dispatcher, SimpleNamespace(supervisor=supervisor, **counts)))
     families = text_string_to_metric_families(generate_latest(metrics.registry).decode())
@@ -68,6 +77,7 @@ def test_every_metric_of_ours_is_on_the_dashboard_but_for_the_rare() -> None:
     shown = {re.sub(r"_(bucket|total)$", "", name) for name in shown}
     rare = {
         "nightingale_characters",
+        "nightingale_moved",
         "nightingale_front_threads",
         "nightingale_worker_start_seconds",
     }

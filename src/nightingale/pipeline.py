@@ -190,12 +190,15 @@ class Nightingale:
             if resume is not None and number < resume.n_parts:
                 speech.n_characters += len(part.written) + 1
                 continue
+            log = resume.log if resume is not None and number == resume.n_parts else None
+            known = speech.open_log(number, f"{options.seed} {part.written}", log)
             for attempt in range(1 + _MAX_ATTEMPTS):
+                speech.known = known.attempt(attempt)
                 seed = derive_seed(
                     derive_seed(options.seed, number), attempt and _RETRIES + attempt
                 )
                 wanted = replace(options, seed=seed)
-                pause = joiner.start_part(pauses[before])
+                pause = joiner.start_part(pauses[before], speech.known.first_audible)
                 if len(pause):
                     yield AudioChunk(pause, is_pause=True)
                 yield from self._speak_part(left, voice, wanted, progress, speech, joiner)
@@ -248,6 +251,7 @@ class Nightingale:
                 samples = fade_out(samples)
             ready = samples if samples is None else joiner.feed(samples)
             if joiner.is_settled:
+                speech.log.attempts[-1].first_audible = joiner.first
                 speech.settle_part(joiner.part_start)
             yield AudioChunk(ready) if ready is not None and len(ready) else None
             speech.clock.restart()
@@ -260,13 +264,16 @@ class Nightingale:
         with self._lock:
             text_tokens = tokenizer.encode(part.text, options.language)
             speech.clock.lap("text_ms")
-            number = self._engine.add(TokenRequest(text_tokens, voice.t3, options))
+            known, logged = speech.known, speech.log.begin()
+            forced = tuple(known.tokens)
+            number = self._engine.add(TokenRequest(text_tokens, voice.t3, options, forced))
         words = spans(part, text_tokens, tokenizer.space)
         try:
             while not speech.is_cancelled:
                 event = speech.take_event() or self.step_tokens((number,))[0]
                 if event.error is not None:
                     raise event.error
+                event = logged.note(event, known)
                 if event.position is not None:
                     if not places:
                         speech.open_part(words, places)

@@ -7,11 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from nightingale.audio.pauses import JoinState
 from nightingale.backends.base import TokenEvent
 from nightingale.core import SAMPLES_PER_SECOND, TOKENS_PER_SECOND, AudioChunk, Timings, Word
 from nightingale.text.split import TextPart
 from nightingale.text.words import Span
+from nightingale.token_log import LoggedAttempt, TokenLog
 
 
 @dataclass(slots=True)
@@ -45,6 +48,12 @@ class Checkpoint:
     n_tokens: int = 0
     is_complete: bool = True
     unsaid: tuple[str, ...] = ()
+    log: TokenLog | None = None  # of the part behind it, to go on in the middle of that
+
+    @classmethod
+    def start(cls) -> Checkpoint:
+        """Before the first part."""
+        return cls(0, JoinState(0, 0, np.zeros(0, np.float32)))
 
     def to_json(self) -> dict[str, Any]:
         spoken = {"n_tokens": self.n_tokens, "is_complete": self.is_complete}
@@ -98,6 +107,8 @@ class SpeechState:
     n_samples: int = 0
     n_characters: int = 0
     checkpoint: Checkpoint | None = None
+    log: TokenLog = field(default_factory=lambda: TokenLog(0))  # of the part under way
+    known: LoggedAttempt = field(default_factory=LoggedAttempt)  # that is repeated
     clock: Clock = field(default_factory=Clock)
     token_number: int | None = None  # of the token engine's request that is under way
     event: TokenEvent | None = None  # its next token, computed beside others'
@@ -106,6 +117,13 @@ class SpeechState:
     def take_event(self) -> TokenEvent | None:
         event, self.event = self.event, None
         return event
+
+    def open_log(self, number: int, key: str, known: TokenLog | None) -> TokenLog:
+        """A new part begins, of which something may be known; raises if that is not its log."""
+        if known is not None:
+            known.check(number, key)
+        self.log = TokenLog(number, key=key)
+        return known or self.log
 
     def open_part(self, spans: list[Span], places: Sequence[int]) -> None:
         """A new part of the text begins where the sound has come to, or a little later."""
@@ -209,6 +227,11 @@ class SpeechStream:
     def checkpoint(self) -> Checkpoint | None:
         """Behind the last part of the text that is spoken."""
         return self._state.checkpoint
+
+    @property
+    def token_log(self) -> TokenLog:
+        """Of the part that is being spoken."""
+        return self._state.log
 
     @property
     def words(self) -> list[Word]:

@@ -52,7 +52,7 @@ def send(message, payload=b""):
 max_requests = int(behaviour.split()[1]) if behaviour.startswith("holds") else None
 send({"kind": "hello", "max_requests": max_requests, "pid": os.getpid(), "model": "ramp",
       "plan": "live", "languages": ["en"],
-      "fingerprint": {"canary": behaviour, "protocol": 1 if behaviour == "older" else 2}})
+      "fingerprint": {"canary": behaviour, "protocol": 1 if behaviour == "older" else 3}})
 while len(sizes := stream.read(8)) == 8:
     n_header, n_payload = struct.unpack("<II", sizes)
     message = json.loads(stream.read(n_header))

@@ -230,6 +230,7 @@ def test_a_cancel_ends_with_the_words_that_were_begun(run: Callable[..., None]) 
                     assert not utterance.is_cancelled
                     utterance.cancel()
                 else:
+                    assert isinstance(event, list)
                     words += event
             assert utterance.outcome is not None
             assert utterance.outcome.ending == "cancelled"

@@ -66,6 +66,7 @@ class PartJoiner:
         self._held = state.tail if state else _NOTHING  # silence behind what was given
         self._is_opening = False  # no audible sample of this part has come
         self._n_fed = 0  # samples of this part
+        self.first: int | None = None  # of them, the first audible one, as far as it is known
         self.part_start = 0  # where the first sample of this part would be in the utterance
 
     @property
@@ -73,13 +74,14 @@ class PartJoiner:
         """Whether `part_start` is known."""
         return not self._is_opening
 
-    def start_part(self, pause: int) -> Samples:
-        """The next part comes, so many samples of silence behind the last audible one."""
+    def start_part(self, pause: int, first: int | None = None) -> Samples:
+        """The next part comes, so many samples of silence behind the last audible one. Where its
+        own `first` is was perhaps found before, of samples that were not quite the same."""
         if self._is_opening:
             self._held = _NOTHING  # the part before was silence
         is_first = self.n_samples == 0 and not len(self._held)
         silence = _NOTHING if is_first else self._pause(pause)
-        self._held, self._n_fed = _NOTHING, 0
+        self._held, self._n_fed, self.first = _NOTHING, 0, first
         self._is_opening = self._trims or not is_first
         given = self._give(silence)
         self.part_start = self.n_samples
@@ -90,10 +92,12 @@ class PartJoiner:
         self._n_fed += len(samples)
         known = np.concatenate((self._held, samples))
         if self._is_opening:
-            first = first_audible(known)
-            if first is None:
+            n_past = self._n_fed - len(known)
+            first = first_audible(known) if self.first is None else self.first - n_past
+            if first is None or first >= len(known):
                 self._held = known[-LEAD_IN:]
                 return _NOTHING
+            self.first = n_past + first
             known = self._open(known, first)
         last = last_audible(known)
         n_ready = self._n_free + (-self._n_silent if last is None else last + 1)

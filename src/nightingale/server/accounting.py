@@ -62,6 +62,7 @@ class Account:
             "first_ms": utterance.first_ms,
             "work_s": None if outcome is None else round(outcome.work_s, 3),
             "resumed": utterance.n_resumed,
+            "moved": len(utterance.moves),
             "unspoken": len(utterance.unspoken),  # how many: never which
         }
         log.info("spoken" if utterance.n_received else "not spoken", extra=line)

@@ -69,7 +69,7 @@ class Dispatcher:
     def __init__(self, supervisor: Supervisor, limits: Limits) -> None:
         self.supervisor, self.limits = supervisor, limits
         self.link = WorkerLink(supervisor, self)
-        self.n_resumed = 0
+        self.n_resumed = self.n_moved = 0
         self.heard_at = self.failed_at = 0.0  # when the last sound came, and the last failure
         self.is_draining = False
         self._numbers = count(1)
@@ -154,6 +154,15 @@ class Dispatcher:
         """Of late, with as many streams as are being made now; None: nothing was measured yet."""
         return self._factor.at(max(1, self.n_producing))
 
+    def playback_slack_s(self, now: float) -> float | None:
+        """Seconds until the first of the listeners has heard all; None: nobody listens yet."""
+        begun = [
+            utterance.clock.left_s(now)
+            for utterance in self._open.values()
+            if utterance.n_given and utterance.outcome is None
+        ]
+        return min(begun, default=None)
+
     def utter(self, job: WorkerRequest) -> Utterance:
         """One that is not spoken yet, but can be written to."""
         turn = Turn(next(self._numbers), job, self._send)
@@ -229,11 +238,18 @@ class Dispatcher:
 
     def _ask(self, utterance: Utterance) -> None:
         try:
-            utterance.note_worker(self.hello.get("fingerprint", {}))
+            self._note_worker(utterance)
             self._send(self._turns[utterance.number].asking())
         except NightingaleError as error:
             log.error("request not sent to the worker", extra={"reason": str(error)})
             utterance.fail(error)
+
+    def _note_worker(self, utterance: Utterance) -> None:
+        n_moves = len(utterance.moves)
+        utterance.note_worker(self.hello.get("fingerprint", {}))
+        for move in utterance.moves[n_moves:]:
+            self.n_moved += 1
+            log.warning("stream moved to another kind of worker", extra=move.fields)
 
     def on_lost(self, blames: Sequence[Blame]) -> bool:
         """True if somebody waits for the next worker."""
@@ -293,6 +309,7 @@ class Dispatcher:
             sizes = tuple(self.hello.get("window_sizes", PLANS["live"].window_sizes))
             utterance.prebuffer = Prebuffer(self.real_time_factor, window_seconds(sizes))
             utterance.is_single = bool(self.hello.get("is_single"))
+        utterance.keep_token_log(message.get("token_log"))
         is_pause = bool(message.get("is_pause"))
         measured = utterance.on_audio(samples, message.get("idle_s", 0.0), is_pause=is_pause)
         busy_s = message.get("busy_s", self._worker_busy_s)

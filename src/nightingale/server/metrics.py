@@ -124,6 +124,7 @@ class _Now(Collector):
                 supervisor.n_deaths,
             ),
             ("resumed", "Streams resumed by another worker process.", dispatcher.n_resumed),
+            ("moved", "Streams continued by another kind of worker.", dispatcher.n_moved),
             ("rejected", "Requests rejected because the queue was full.", dispatcher.n_rejected),
         ):
             yield CounterMetricFamily(f"nightingale_{name}", text, value=value)

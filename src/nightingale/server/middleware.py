@@ -148,7 +148,7 @@ class AccessMiddleware:
             return {}
         exposed = (
             "x-request-id, x-seed, x-sample-rate, x-plan, x-real-time-factor, x-unspoken, "
-            "server-timing"
+            "x-fingerprint, x-moved, server-timing"
         )
         return {
             "access-control-allow-origin": headers["origin"],

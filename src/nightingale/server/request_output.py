@@ -100,6 +100,8 @@ class RequestOutput:
         busy_s = self._sender.worker.scheduler.busy_s
         message: Message = {"kind": "audio", "id": self._number}
         message |= {"idle_s": idle_s, "busy_s": busy_s, "is_pause": chunk.is_pause}
+        if self._speech.token_log.attempts:
+            message["token_log"] = self._speech.token_log.to_json()
         if len(self._speech.unspoken) > self._n_unspoken:
             self._n_unspoken = len(self._speech.unspoken)
             message["unspoken"] = list(self._speech.unspoken)

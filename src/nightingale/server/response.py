@@ -26,8 +26,9 @@ from nightingale.core import SAMPLES_PER_SECOND, Word
 from nightingale.server.accounting import Account, ending_of
 from nightingale.server.api_errors import APIError
 from nightingale.server.context import ServerContext, SpeechRequest, coded
+from nightingale.server.fingerprint import digest
 from nightingale.server.keys import owner_of
-from nightingale.server.utterance import Samples, Utterance
+from nightingale.server.utterance import Move, Samples, Utterance
 
 log = logging.getLogger("nightingale.reply")
 
@@ -156,6 +157,9 @@ class StreamingSpeechResponse(Response):
                     if head:
                         yield self._framed(head)
                     head = b""
+                elif isinstance(event, Move):
+                    if request.is_sse:
+                        yield _event(type="speech.audio.moved", **event.fields)
                 elif request.is_sse and request.has_words:
                     yield _event(type="speech.audio.words", words=_words(event))
             if rest := head + encoder.finish():
@@ -189,6 +193,7 @@ class StreamingSpeechResponse(Response):
             "server-timing": utterance.timing,
         }
         hello = self._context.dispatcher.hello
+        headers["x-fingerprint"] = digest(hello.get("fingerprint", {}))
         if "resolved_plan" in hello:
             headers["x-plan"] = f"{hello['resolved_plan']}; device={hello['device']}"
         if utterance.prebuffer.prior is not None:
@@ -197,8 +202,11 @@ class StreamingSpeechResponse(Response):
             headers["x-watermark"] = "perth"
         if request.ignored:
             headers["x-ignored"] = ", ".join(request.ignored)
-        if self._utterance is not None and self._utterance.unspoken:
-            headers["x-unspoken"] = quote("".join(self._utterance.unspoken), safe="")
+        if utterance.unspoken:
+            headers["x-unspoken"] = quote("".join(utterance.unspoken), safe="")
+        if utterance.moves:
+            names = sorted({name for move in utterance.moves for name in move.differing})
+            headers["x-moved"] = ", ".join(names)
         return headers
 
     def _note(self) -> None:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from nightingale.audio.encode import FORMATS
 from nightingale.server.api_errors import APIError
 from nightingale.server.context import ServerContext, SpeechRequest, check_format, check_speed
+from nightingale.server.fingerprint import Fingerprint, digest
 from nightingale.server.models_and_voices import check_model
 from nightingale.server.response import StreamingSpeechResponse
 from nightingale.server.schemas import NormalizeBody, SpeechBody
@@ -42,6 +43,7 @@ def routes(context: ServerContext) -> APIRouter:
         """Generate speech. Audio is streamed while it is generated, unless `stream` is false."""
         check_model(context, body.model)
         format_, rate_hz = check_format(body.response_format, body.sample_rate)
+        n_skip = _resume_offset(request, context.dispatcher.hello.get("fingerprint", {}))
         return StreamingSpeechResponse(
             context,
             SpeechRequest(
@@ -57,11 +59,29 @@ def routes(context: ServerContext) -> APIRouter:
                 key=request.state.key,
                 voice_name=body.voice_name,
             ),
+            n_skip,
         )
 
     _add_normalize(router, context)
     _add_recent(router, context)
     return router
+
+
+def _resume_offset(request: Request, fingerprint: Fingerprint) -> int:
+    """Bytes that the client has from another server, which must have been of the same kind."""
+    offset = request.headers.get("x-resume-from")
+    if offset is None:
+        return 0
+    if not offset.isascii() or not offset.isdigit() or len(offset) > 15:
+        raise APIError(400, "invalid_request", "X-Resume-From must be a number of bytes")
+    if request.headers.get("x-fingerprint") != digest(fingerprint):
+        raise APIError(
+            410,
+            "model_changed",
+            "X-Fingerprint is not this server's: it would give other bytes; ask for the whole "
+            "text again, without X-Resume-From",
+        )
+    return int(offset)
 
 
 def _add_normalize(router: APIRouter, context: ServerContext) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nightingale.audio.audible import FirstAudible, first_audible
+from nightingale.audio.audible import first_audible
 from nightingale.core import SAMPLES_PER_SECOND, Word
 from nightingale.errors import (
     NightingaleError,
@@ -21,19 +21,35 @@ from nightingale.errors import (
     WorkerError,
 )
 from nightingale.prebuffer import Prebuffer, part_seconds
-from nightingale.server.fingerprint import Fingerprint, difference
+from nightingale.server.fingerprint import Fingerprint, decisive, difference
+from nightingale.server.play_clock import PlayClock
 from nightingale.server.step_record import Step
 from nightingale.server.worker_protocol import Message
 
 AHEAD = 8 * SAMPLES_PER_SECOND  # samples that may be made before their listener takes them
 _STEP = SAMPLES_PER_SECOND // 4  # room is announced in steps of this, not for every chunk
 _MAX_SILENCE = SAMPLES_PER_SECOND  # samples of leading silence that are held back, at most
-NOTICED_S = 0.1  # a shorter gap is covered by any player's own buffer
 _MAX_FRUITLESS = 12  # workers that may die in a row over a request without a new sample
 _MAX_BLAMED = 4  # of them, in a step of this request
 
 Samples = NDArray[np.float32]
-Event = Samples | list[Word]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """From here on, the samples are another worker's: of the same tokens, but not the same bits."""
+
+    n_samples: int  # before it
+    differing: tuple[str, ...]  # names in the fingerprints of the two
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """For a listener."""
+        start_s = round(self.n_samples / SAMPLES_PER_SECOND, 3)
+        return {"start": start_s, "differing": list(self.differing)}
+
+
+Event = Samples | list[Word] | Move
 Ending = Literal["stop", "length", "cancelled"]
 Send = Callable[[Message], None]
 OnHold = Callable[[float], Awaitable[None]]  # so many seconds of sound are held back
@@ -95,13 +111,15 @@ class Utterance:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.number, self.job, self._send, self._now = number, job, send, clock
-        self._events: asyncio.Queue[Arrival | list[Word] | Outcome | NightingaleError] = (
+        self._events: asyncio.Queue[Arrival | list[Word] | Move | Outcome | NightingaleError] = (
             asyncio.Queue()
         )
         self._n_at_asking = self._n_fruitless = 0
         self._deaths = Counter[Step]()  # of workers, in steps of this request, without a new sample
         self._checkpoint: Message | None = None  # behind the last part of the text that is whole
-        self._fingerprint: Fingerprint | None = None  # of the worker that gave the first sample
+        self._token_log: Message | None = None  # of the part behind it, as far as it was heard
+        self._fingerprint: Fingerprint | None = None  # of the worker that gave the last sample
+        self.moves: list[Move] = []
         self._n_allowed = AHEAD
         self.n_received = self.n_taken = 0  # samples: from the worker, out of the queue
         self.n_given = 0  # samples that were not held back, or not any more
@@ -160,7 +178,8 @@ class Utterance:
         gaps = {"gaps": len(gaps_s), "gap_seconds": round(sum(gaps_s), 3)}
         rtf = self.prebuffer.measured_rtf
         speed = {"real_time_factor": None if rtf is None else round(rtf, 3)}
-        return {"first_audio_ms": self.first_ms, **speed, **gaps}
+        moved = {"moved": [move.fields for move in self.moves]}
+        return {"first_audio_ms": self.first_ms, **speed, **gaps, **moved}
 
     @property
     def parts_s(self) -> list[float]:
@@ -195,7 +214,7 @@ class Utterance:
     ) -> AsyncGenerator[Event]:
         """The same for who plays it as it comes: held back at first, until the rest can be made in
         time, but no longer than `max_wait_s`; and until there is something audible."""
-        held: list[Arrival | list[Word]] = []
+        held: list[Arrival | list[Word] | Move] = []
         is_over = False
         while not is_over and (wait_s := self._wait_s(held, max_wait_s)) != 0:
             try:
@@ -217,7 +236,7 @@ class Utterance:
             if (given := self._give(event, begun_at)) is not None:
                 yield given
 
-    def _wait_s(self, held: list[Arrival | list[Word]], max_wait_s: float) -> float | None:
+    def _wait_s(self, held: list[Arrival | list[Word] | Move], max_wait_s: float) -> float | None:
         """How long what is held must wait if nothing new comes; None: until something does."""
         sound = [event.samples for event in held if isinstance(event, Arrival)]
         if self.is_cancelled or not sound:
@@ -228,7 +247,7 @@ class Utterance:
         start_at = self.prebuffer.start_at(self.parts_s)
         return max(0.0, min(start_at, self.prebuffer.first_at + max_wait_s) - self._now())
 
-    def _give(self, event: Arrival | list[Word], begun_at: float) -> Event | None:
+    def _give(self, event: Arrival | list[Word] | Move, begun_at: float) -> Event | None:
         if not isinstance(event, Arrival):
             return event
         if self.is_cancelled:
@@ -237,7 +256,7 @@ class Utterance:
         self.clock.note(event.samples, max(event.at, begun_at), event.is_excused)
         return event.samples
 
-    async def _next(self) -> Arrival | list[Word] | None:
+    async def _next(self) -> Arrival | list[Word] | Move | None:
         """What came next; None: it is over."""
         event = await self._events.get()
         if isinstance(event, Outcome):
@@ -271,21 +290,32 @@ class Utterance:
             "n_skip": self.n_received,
             "n_allowed": self._n_allowed,
             "resume": self._checkpoint if self.n_received else None,
+            "token_log": self._token_log if self.n_received else None,
             "is_suspect": bool(self._deaths),  # computed alone, so that the next death names one
         }
 
     def note_worker(self, fingerprint: Fingerprint) -> None:
-        """A worker is there that would speak it. Raises if others have begun, and it differs."""
+        """A worker is there that would speak it. If another one has begun, the stream is moved to
+        this one; raises if that cannot be."""
         if not self.n_received or self._fingerprint is None:
-            self._fingerprint, self._checkpoint = fingerprint, None
+            self._fingerprint, self._checkpoint, self._token_log = fingerprint, None, None
         elif differing := difference(self._fingerprint, fingerprint):
-            raise ResumeMismatchError(
-                "the stream was begun by a worker that is gone, and the next one would continue "
-                f"with other samples (another {differing}); send the request again"
-            )
+            if named := decisive(differing):
+                raise ResumeMismatchError(
+                    "the stream was begun by a worker that is gone, and the next one cannot "
+                    f"continue it (another {', '.join(named)}); send the request again"
+                )
+            self._fingerprint = fingerprint
+            self.moves.append(Move(self.n_received, differing))
+            self._events.put_nowait(self.moves[-1])
+
+    def keep_token_log(self, log: Message | None) -> None:
+        """Of the part whose samples have just come."""
+        self._token_log = log
 
     def keep_checkpoint(self, message: Message) -> None:
         """The next worker computes only what comes behind it."""
+        self._token_log = None
         self._checkpoint = {name: message[name] for name in ("checkpoint", "n_words", "work_ms")}
 
     def on_worker_lost(self, blame: Blame | None = None) -> bool:
@@ -353,34 +383,3 @@ class Utterance:
     def fail(self, error: NightingaleError) -> None:
         self.outcome = Outcome("cancelled", self.n_received)
         self._events.put_nowait(error)
-
-
-class PlayClock:
-    """What somebody would notice who plays the sound as it is given, from the first sample on."""
-
-    def __init__(self, asked_at: float) -> None:
-        self.asked_at = asked_at
-        self._gaps_s: list[float] = []
-        self._dry_at: float | None = None
-        self._first = FirstAudible()
-
-    def note(self, samples: Samples, at: float, is_excused: bool = False) -> None:
-        """Given then. A gap is excused if the listener or the writer was the slow one."""
-        self._first.note(samples, at - self.asked_at)
-        if self._dry_at is not None and at > self._dry_at and not is_excused:
-            self._gaps_s.append(at - self._dry_at)
-        self._dry_at = max(at, self._dry_at or at) + len(samples) / SAMPLES_PER_SECOND
-
-    def left_s(self, now: float) -> float:
-        """Seconds until all that was given is played; below zero: since then."""
-        return 0.0 if self._dry_at is None else self._dry_at - now
-
-    @property
-    def first_s(self) -> float | None:
-        """From the request to the first audible sample."""
-        return self._first.at_s
-
-    @property
-    def gaps_s(self) -> list[float]:
-        """Those that are noticed."""
-        return [gap for gap in self._gaps_s if gap > NOTICED_S]

@@ -5,7 +5,8 @@ is. Several utterances may be under way on one connection, each with its id.
 
     in   start  {voice, response_format, sample_rate, seed, ..}     optional: text alone starts one
          text   {text}      flush      end      cancel {played_ms}      ping
-    out  started   buffering   audio + bytes   words   done   cancelled {last_word}   error   pong
+    out  started   buffering   audio + bytes   words   moved
+         done   cancelled {last_word}   error   pong
 
 Each utterance ends in exactly one of done, cancelled and an error that says `is_over`; other errors
 are about a single message.
@@ -34,7 +35,7 @@ from nightingale.server.context import ServerContext, check_format, coded
 from nightingale.server.keys import Key, owner_of
 from nightingale.server.models_and_voices import check_model
 from nightingale.server.schemas import StartMessage
-from nightingale.server.utterance import Utterance, WorkerRequest
+from nightingale.server.utterance import Move, Utterance, WorkerRequest
 from nightingale.text.split import CUT
 
 log = logging.getLogger("nightingale.websocket")
@@ -277,6 +278,8 @@ class WebSocketUtterance:
                     head += await coded(encoder, event)
                     n_bytes += await self._send_sound(head, digest)
                     head = b""
+                elif isinstance(event, Move):
+                    await send({"type": "moved", "id": self.name, **event.fields})
                 else:
                     words = [_word_fields(word) for word in event]
                     await send({"type": "words", "id": self.name, "words": words})

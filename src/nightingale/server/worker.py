@@ -20,6 +20,7 @@ import threading
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,7 @@ from nightingale.server.worker_protocol import Message
 from nightingale.speech import Checkpoint
 from nightingale.text.normalization import normalize_text
 from nightingale.text.text_queue import TextQueue
+from nightingale.token_log import TokenLog
 
 if TYPE_CHECKING:
     from nightingale.pipeline import Nightingale
@@ -157,6 +159,8 @@ class Connection:
         text = "".join(pieces) if text_queue is None else text_queue
         begun = message.get("resume") or {}
         behind = Checkpoint.from_json(begun["checkpoint"]) if begun else None
+        if log := message.get("token_log"):
+            behind = replace(behind or Checkpoint.start(), log=TokenLog.from_json(log))
         speech = self.worker.model.stream(text, voice, resume=behind, **message["options"])
         output = RequestOutput(self, number, speech, text_queue, begun)
         self._drop(number)

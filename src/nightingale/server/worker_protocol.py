@@ -19,7 +19,7 @@ from nightingale.errors import WorkerError
 
 Message = dict[str, Any]
 
-PROTOCOL = 2  # grows with every change that the other side has to know of
+PROTOCOL = 3  # grows with every change that the other side has to know of
 
 MAX_HEADER = 4 * 2**20  # a text, several times over
 MAX_PAYLOAD = 64 * 2**20  # a recording
