@@ -15,6 +15,7 @@ from nightingale import __version__
 from nightingale.cli.bench import bench
 from nightingale.cli.configuration import ConfiguredCommand
 from nightingale.cli.doctor import doctor
+from nightingale.cli.fleet import fleet
 from nightingale.cli.pull import pull
 from nightingale.cli.quantize import quantize
 from nightingale.cli.say import SayCommand, say
@@ -52,6 +53,7 @@ app.command(cls=SayCommand)(say)
 app.command(
     cls=ConfiguredCommand, context_settings={"auto_envvar_prefix": SERVE_PREFIX.rstrip("_")}
 )(serve)
+app.add_typer(fleet, name="fleet")
 app.add_typer(voices, name="voice")
 app.command()(pull)
 app.command()(quantize)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,8 +44,9 @@ class VoiceFile:
 class Voices:
     """Voices by the names that a key knows them by."""
 
-    def __init__(self, folder: Path) -> None:
-        self._shared, self._owned = Folder(folder), folder / "keys"
+    def __init__(self, folder: Path, open_folder: Callable[[Path], Folder] = Folder) -> None:
+        self._shared, self._owned = open_folder(folder), folder / "keys"
+        self._open_folder = open_folder
         self._folders: dict[str, Folder] = {}
         self._cache: dict[Path, tuple[tuple[int, int], VoiceFile]] = {}
 
@@ -119,7 +121,7 @@ class Voices:
     def _folder(self, owner: str) -> Folder:
         slug = _slug(owner)
         if slug not in self._folders:
-            self._folders[slug] = Folder(self._owned / slug)
+            self._folders[slug] = self._open_folder(self._owned / slug)
         return self._folders[slug]
 
     def _read(self, file: Path) -> VoiceFile:

@@ -1,0 +1,1 @@
+"""Many machines: the same application in replicas under Ray Serve."""
