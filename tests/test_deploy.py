@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 import yaml
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -105,3 +109,40 @@ def test_files_that_compose_mounts_exist() -> None:
     files = [mount.split(":")[0] for mount in mounts if mount.startswith("./")]
     assert len(files) == 4
     assert all((DEPLOY / "compose" / file).is_file() for file in files)
+
+
+def test_volumes_and_services_that_compose_names_exist() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose/compose.yaml").read_text())
+    services = compose["services"]
+    mounts = [mount for service in services.values() for mount in service["volumes"]]
+    named = {mount.split(":")[0] for mount in mounts if not mount.startswith("./")}
+    assert named == set(compose["volumes"])
+    assert {name for one in services.values() for name in one.get("depends_on", [])} <= set(
+        services
+    )
+
+
+def can_boot() -> bool:
+    """Whether a systemd can be started here in a container of its own."""
+    spaces = ["unshare", "--mount", "--pid", "--cgroup", "--net", "--fork", "true"]
+    if os.geteuid() != 0 or shutil.which("systemd-nspawn") is None:
+        return False
+    return subprocess.run(spaces, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not can_boot(), reason="needs root, namespaces and systemd-nspawn")
+def test_systemd_starts_restarts_and_stops_the_unit(tmp_path: Path) -> None:
+    """deploy/nightingale.service as it is, hardening and all; a unit without a program fails."""
+    script = str(DEPLOY.parent / "scripts/systemd")
+    done = subprocess.run([script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("bytes of WAV") == 2
+    assert "stopped: success inactive" in done.stdout
+    planted = tmp_path / "planted.service"
+    unit = (DEPLOY / "nightingale.service").read_text()
+    unit = unit.replace("bin/nightingale serve", "bin/absent").replace("on-failure", "no")
+    planted.write_text(unit)
+    failed = subprocess.run([script, str(planted)], capture_output=True, text=True, check=False)
+    assert failed.returncode != 0
+    assert "absent: No such file or directory" in failed.stdout
