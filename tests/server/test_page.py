@@ -187,9 +187,34 @@ def test_accessibility_and_width_at_six_sizes(page: Any) -> None:
         page.emulate_media(color_scheme=scheme)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
         assert serious(page) == [], (width, scheme)
-        if os.environ.get("SCREENSHOTS"):
-            file = DOCS / f"pictures/page-{width}-{scheme}.jpg"
-            page.screenshot(path=file, full_page=True, type="jpeg", quality=70)
+    if os.environ.get("SCREENSHOTS"):
+        _take_pictures(page)
+
+
+def _take_pictures(page: Any) -> None:
+    page.click("summary")
+    page.click("#sample")
+    page.wait_for_function("document.body.dataset.state === 'speaking'", timeout=60_000)
+    page.wait_for_function("document.body.dataset.state === 'quiet'", timeout=60_000)
+    _speak(page, "It talks while it thinks: the first words are heard before the last are made.")
+    for width, scheme in SIZES:
+        page.set_viewport_size({"width": width, "height": 740 if width < 500 else 900})
+        page.emulate_media(color_scheme=scheme)
+        file = DOCS / f"pictures/page-{width}-{scheme}.jpg"
+        page.screenshot(path=file, full_page=True, type="jpeg", quality=70)
+
+
+def test_the_waveform_is_drawn_again_when_the_colour_scheme_changes(page: Any) -> None:
+    page.emulate_media(color_scheme="light")
+    _speak(page, "Hello there.")
+    pixels = """() => new Promise((done) => requestAnimationFrame(() => done(
+        [...document.getElementById("wave").getContext("2d").getImageData(300, 60, 1, 1).data]
+    )))"""
+    light = page.evaluate(pixels)
+    page.emulate_media(color_scheme="dark")
+    dark = page.evaluate(pixels)
+    assert light[3] == dark[3] == 255
+    assert light != dark
 
 
 def test_planted_accessibility_faults_are_found(page: Any) -> None:

@@ -184,6 +184,12 @@ async function speak(text) {
   talk.tick();
 }
 
+// Canvases keep the colours that they were drawn with.
+matchMedia("(prefers-color-scheme: dark)").onchange = () => {
+  if (last) last.isStale = true;
+  if (!talk) last?.tick();
+};
+
 $("speak").onclick = () => speak($("text").value);
 $("sample").onclick = () => speak(SAMPLES[$("language").value] ?? SAMPLES.en);
 $("text").onkeydown = (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); speak($("text").value); } };
