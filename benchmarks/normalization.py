@@ -117,20 +117,22 @@ def unchanged(n: int, seed: int) -> dict[str, Any]:
 
 
 def oracle(n: int, seed: int) -> list[dict[str, Any]]:
-    """A row for each language and kind: cardinals, ordinals to 100,000 and years."""
+    """A row for each language and kind: cardinals, ordinals to a million and years to 9999."""
     icu: Any = importlib.import_module("icu")
     rows = []
     for language in sorted(LOCALES):
         rng = random.Random(f"{seed} {language}")
         large = [rng.randrange(10 ** rng.randint(4, 10)) for _ in range(max(0, n - 1000))]
-        some = [*range(1, 1000), *(rng.randrange(10**5) for _ in range(1000))]
+        some = [*range(1, 1001), *(rng.randrange(1001, 10**6) for _ in range(max(0, n - 1000)))]
+        years = rng.sample(range(1, 10_000), min(n, 9999) - 1000) if n > 1000 else []
+        years = sorted({*range(1100, 2100), *years})
         formatter = icu.RuleBasedNumberFormat(icu.URBNFRuleSetTag.SPELLOUT, icu.Locale(language))
         cardinal = [r for r in (by_hand.CARDINAL.get(language), "cardinal", "numbering") if r]
         ordinal = [by_hand.ORDINAL_RULES.get(language, "ordinal")]
         rows += [
             _compared(formatter, language, "cardinal", cardinal, [*range(1000), *large]),
             _compared(formatter, language, "ordinal", ordinal, some),
-            _compared(formatter, language, "year", ["numbering-year"], list(range(1100, 2100))),
+            _compared(formatter, language, "year", ["numbering-year"], years),
         ]
     return rows
 
@@ -150,7 +152,10 @@ def _compared(
         theirs = formatter.format(number).replace("\u00ad", "").replace("〇", "零").strip()
         if ours(number, language) != theirs:
             wrong.append([number, ours(number, language), theirs])
-    return {**row, "numbers": len(numbers), "disagreements": len(wrong), "examples": wrong[:5]}
+    found = {"numbers": len(numbers), "disagreements": len(wrong)}
+    if kind == "year":  # those that are read as years
+        found["disagreements_1100_2099"] = sum(1100 <= number < 2100 for number, *_ in wrong)
+    return {**row, **found, "examples": wrong[:20]}
 
 
 def speed() -> dict[str, Any]:

@@ -2,7 +2,7 @@
 """How well figures are heard: Fledgling says 100 sentences full of them, Whisper writes them down.
 
     python -m training.assets whisper-base
-    python benchmarks/spoken_figures.py --judges FOLDER --json benchmarks/results/spoken_figures.jsonl
+    python benchmarks/spoken_figures.py --judges FOLDER --rows heard.jsonl --json FILE
 
 Three ways: with normalization, without it (where Fledgling's tokenizer still spells plain English
 numbers by itself), and the reference, spelled out by hand, as the floor. Word error rate against the
@@ -61,31 +61,43 @@ def sentences() -> list[tuple[str, str]]:
     ]
 
 
-def measure(judges: Path, seed: int) -> dict[str, Any]:
-    model, transcriber = Nightingale.load("fledgling", plan="balanced"), Transcriber(judges, 2)
-    edits: dict[str, list[int]] = {"auto": [0, 0], "off": [0, 0], "spelled_out": [0, 0]}
-    heard = []
-    for number, (written, spelled) in enumerate(sentences()):
-        row = {"written": written}
-        for way, sums in edits.items():
+WAYS = ("auto", "off", "spelled_out")
+
+
+def hear(judges: Path, seed: int, rows: Path, seconds: float) -> list[dict[str, Any]]:
+    """What was heard of each sentence, kept in a file, so that a run may stop and go on."""
+    heard = [json.loads(line) for line in rows.read_text().splitlines()] if rows.exists() else []
+    if len(heard) == len(sentences()):
+        return heard
+    until = time.monotonic() + seconds
+    model = Nightingale.load("fledgling", plan="balanced", threads=1)
+    transcriber = Transcriber(judges, 1)
+    for number, (written, spelled) in list(enumerate(sentences()))[len(heard) :]:
+        if time.monotonic() > until:
+            break
+        row: dict[str, Any] = {"written": written, "spelled": spelled}
+        for way in WAYS:
             text, option = (spelled, "off") if way == "spelled_out" else (written, way)
             if way == "spelled_out" and normalize_text(written, "en").spoken == spelled:
                 row[way] = row["auto"]  # the same text, and so the same samples
             else:
                 audio = model.say(text, seed=seed + number, normalization=option)
                 row[way] = transcriber.transcribe(audio.samples, model.sample_rate)
-            found = word_edits(spelled, row[way])
-            sums[0] += found.total
-            sums[1] += found.n_reference
+        with rows.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
         heard.append(row)
-    rates = {way: round(100 * wrong / n, 1) for way, (wrong, n) in edits.items()}
-    n_words = edits["auto"][1]
-    wrong = {way: sums[0] for way, sums in edits.items()}
+    return heard
+
+
+def summary(heard: list[dict[str, Any]]) -> dict[str, Any]:
+    edits = {way: [word_edits(row["spelled"], row[way]) for row in heard] for way in WAYS}
+    wrong = {way: sum(found.total for found in all_) for way, all_ in edits.items()}
+    n_words = sum(found.n_reference for found in edits["auto"])
     return {
         "sentences": len(heard),
         "words": n_words,
         "wrong": wrong,
-        "word_error_rate": rates,
+        "word_error_rate": {way: round(100 * n / n_words, 1) for way, n in wrong.items()},
         "heard": heard[::10],
     }
 
@@ -95,8 +107,14 @@ def main() -> int:
     parser.add_argument("--judges", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--rows", type=Path, required=True, help="file that keeps what was heard")
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop then; a later run goes on")
     given = parser.parse_args()
-    result = measure(given.judges, given.seed)
+    heard = hear(given.judges, given.seed, given.rows, given.seconds)
+    if len(heard) < len(sentences()):
+        print(f"{len(heard)} of {len(sentences())} sentences; run it again")
+        return 2
+    result = summary(heard)
     run = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
     )

@@ -63,7 +63,7 @@ FAILURES = """
   of other languages are not applied.
 - **Duals and counted nouns** of Arabic and Hebrew follow CLDR's patterns, which leave the number.
 - **Chinese 两** (for 二) and readings of counters in Japanese and Korean are not chosen.
-- **03/04/2024** is month first in English (also en-GB) and day first elsewhere.
+- **03/04/2024** is month first in English and day first elsewhere, also in en-GB.
 - **Telephone numbers** are found by their shape; digits are said one by one.
 - **Roman numerals** only in Latin scripts and behind a capitalised word; ordinals for a list of
   rulers in English, German, Spanish, Italian, Portuguese and Dutch.

@@ -31,6 +31,9 @@ N_SPEECH_CODES = 6561  # 3 ** 8 codes that stand for sound; ids above are contro
 START_OF_SPEECH = 6561
 END_OF_SPEECH = 6562
 
+MIN_SPEED, MAX_SPEED = 0.5, 2.0  # of speech
+
+DEFAULT_VOICE = "default"  # what mark-up and servers call the model's own
 Pronunciations = tuple[tuple[str, str], ...]  # terms as they are written, and what is said
 MAX_PRONUNCIATIONS = 1000
 _LOCALE = re.compile(r"[A-Za-z]{2,4}(?:[-_][A-Za-z0-9]{1,8}){0,3}")
@@ -46,6 +49,7 @@ class Options:
     # what is spoken
     language: str | None = "en"  # None: no language tag (Multilingual only)
     normalization: str = "auto"  # figures as words: auto (the language's), off, or a locale
+    markup: str = "auto"  # tags such as [pause:500ms] are followed; off: they are text
     pronunciations: Pronunciations = ()
     exaggeration: float = 0.5  # not Turbo and Nano
     guard: bool = True  # keep to the text, where the model can tell how far it has come
@@ -83,6 +87,8 @@ class Options:
                 f"normalization is {self.normalization!r}, but must be auto, off or a locale such "
                 "as de or en-GB"
             )
+        if self.markup not in ("auto", "off"):
+            raise OptionError(f"markup is {self.markup!r}, but must be auto or off")
         self._check_pronunciations()
         self._check("exaggeration", 0.0, 10.0)
         self._check("cfg_weight", 0.0, 10.0)
@@ -124,6 +130,7 @@ class OptionFields(TypedDict, total=False):
 
     language: str | None
     normalization: str
+    markup: str
     pronunciations: Pronunciations
     exaggeration: float
     guard: bool

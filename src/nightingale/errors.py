@@ -4,6 +4,7 @@
     ├── RequestError            the request cannot be spoken as it is; changing it helps
     │   ├── OptionError         a value out of its range, or one that this model does not have
     │   ├── TextError           empty, unreadable for this model, or too long for one utterance
+    │   │   └── MarkupError     more mark-up than one text may have
     │   ├── LanguageError       a language this model does not speak
     │   ├── AudioError          a recording that cannot be used
     │   └── VoiceError          no such voice, or one that was made for another model
@@ -41,6 +42,10 @@ class OptionError(RequestError):
 
 class TextError(RequestError):
     """The text is empty, has no letter that the model knows, or is too long for one utterance."""
+
+
+class MarkupError(TextError):
+    """The mark-up of the text is beyond a limit: tags, depth, voices, or the length of pauses."""
 
 
 class LanguageError(RequestError):

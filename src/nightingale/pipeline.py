@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import AsyncIterable, Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncIterable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -23,6 +23,7 @@ from nightingale.audio.streaming_watermark import WatermarkStream
 from nightingale.backends.base import TokenEvent, TokenRequest, TokenWindow, WaveState, WindowJob
 from nightingale.cloning import ClonedVoice, VoiceCloner
 from nightingale.core import (
+    DEFAULT_VOICE,
     END_OF_SPEECH,
     N_SPEECH_CODES,
     SAMPLES_PER_SECOND,
@@ -39,11 +40,12 @@ from nightingale.noise import derive_seed
 from nightingale.settings import Settings
 from nightingale.speech import Checkpoint, SpeechState, SpeechStream
 from nightingale.text.languages import check_language
-from nightingale.text.normalization import normalization_locale
-from nightingale.text.readable import Reader
-from nightingale.text.split import EAGER, SINGLE, WHOLE, TextPart, split, split_stream
+from nightingale.text.markup import Markup
+from nightingale.text.parts import text_parts
+from nightingale.text.split import TextPart
 from nightingale.text.structure import Break, pause_samples
 from nightingale.text.words import rest, spans
+from nightingale.token_log import TokenLog
 from nightingale.voice import level
 from nightingale.voice.library import VoiceLibrary
 from nightingale.windowing import token_windows
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from nightingale.voice.clone import Encoders
 
 Progress = Callable[[int], None]  # how many speech tokens there are so far
+Cast = Callable[[TextPart], Voice]  # who speaks a part
 
 _MAX_ATTEMPTS = 2  # more, to say what was not said
 _RETRIES = 2**40  # their seeds are far from those of later parts
@@ -107,10 +110,11 @@ class Nightingale:
         voice: Voice | str | None = None,
         *,
         progress: Progress = lambda _n_tokens: None,
+        voices: Mapping[str, Voice] | None = None,
         **options: Unpack[OptionFields],
     ) -> Audio:
         """Speak a text: all that `stream` gives, in one piece."""
-        speech = self.stream(text, voice, progress=progress, **options)
+        speech = self.stream(text, voice, progress=progress, voices=voices, **options)
         sound = np.concatenate([chunk.samples for chunk in speech])
         plan, timings = self.components.plan, speech.timings
         return Audio(sound, speech.tokens, speech.is_complete, timings, speech.unspoken, plan)
@@ -122,6 +126,7 @@ class Nightingale:
         *,
         progress: Progress = lambda _n_tokens: None,
         resume: Checkpoint | None = None,
+        voices: Mapping[str, Voice] | None = None,
         **options: Unpack[OptionFields],
     ) -> SpeechStream:
         """Speak a text, or one that is still being written, and hand out sound as it is made.
@@ -129,23 +134,43 @@ class Nightingale:
         A voice is an object or the name of one of `voices`. `options` are fields of `Options`; else
         the model's own hold. How soon there is sound is the plan's choice: without windows, each
         part of the text comes at once. With a checkpoint of the same request, `resume` gives what
-        would have come behind it.
+        would have come behind it. `voices`: those that mark-up may name, instead of the library's.
         """
         wanted, speech = self.defaults.updated(options), SpeechState()
-        whole, coming = (SINGLE, SINGLE) if self.components.spec.is_single else (WHOLE, EAGER)
-        code = check_language(wanted.language, self.components.tokenizer.languages)
-        locale = normalization_locale(wanted.normalization, code)
-        reader = Reader(
-            self.components.tokenizer, wanted.language, speech.unspoken, locale,
-            wanted.pronunciations,
-        )  # fmt: skip
-        parts = (
-            reader.whole(text, lambda text: split(text, whole, code))
-            if isinstance(text, str)
-            else reader.arriving(text, lambda pieces: split_stream(pieces, coming, code))
+        tokenizer = self.components.tokenizer
+        code = check_language(wanted.language, tokenizer.languages)
+        markup = Markup(code, tokenizer.typed_tokens, speech.note_ignored)
+        is_single = self.components.spec.is_single
+        parts = text_parts(text, tokenizer, wanted, markup, speech.unspoken, is_single=is_single)
+        cast = self._cast(self._voice(voice), markup, voices)
+        joiner = self._joiner(wanted, markup, resume)
+        return SpeechStream(
+            speech, self._speak(parts, cast, wanted, progress, speech, joiner, resume)
         )
-        steps = self._speak(parts, self._voice(voice), wanted, progress, speech, resume)
-        return SpeechStream(speech, steps)
+
+    def _cast(self, own: Voice, markup: Markup, voices: Mapping[str, Voice] | None) -> Cast:
+        """Voices that a known text names are looked up now, those of an arriving one later."""
+        known: dict[str, Voice] = {}
+
+        def named(name: str) -> Voice:
+            if name not in known:
+                known[name] = self._voice(name) if voices is None else voices[name]
+            return known[name]
+
+        for name in markup.voices:
+            named(name)
+        return lambda part: own if part.voice is None else named(part.voice)
+
+    def _joiner(self, options: Options, markup: Markup, resume: Checkpoint | None) -> PartJoiner:
+        pauses = pause_samples(options)
+        least = [pauses[kind] for kind in Break if kind]
+        if markup.least_pause_ms is not None:
+            least.append(_samples(markup.least_pause_ms))
+        return PartJoiner(
+            min(least),
+            trims_start=self.components.plan.trims_silence,
+            state=resume.joined if resume else None,
+        )
 
     def astream(
         self,
@@ -157,25 +182,20 @@ class Nightingale:
         return AsyncSpeechStream(text, lambda text: self.stream(text, voice, **options))
 
     def _voice(self, wanted: Voice | str | None) -> Voice:
-        if isinstance(wanted, str):
+        if isinstance(wanted, str) and wanted != DEFAULT_VOICE:
             return self.voices.load(wanted, self.components.model.family)[0]
-        return wanted or self.components.voice
+        return self.components.voice if wanted is None or isinstance(wanted, str) else wanted
 
     def _speak(
         self,
         parts: Iterable[TextPart | None],
-        voice: Voice,
+        cast: Cast,
         options: Options,
         progress: Progress,
         speech: SpeechState,
+        joiner: PartJoiner,
         resume: Checkpoint | None,
     ) -> Iterator[AudioChunk | None]:
-        pauses = pause_samples(options)
-        joiner = PartJoiner(
-            min(pauses[kind] for kind in Break if kind),
-            trims_start=self.components.plan.trims_silence,
-            state=resume.joined if resume else None,
-        )
         number, speech.n_samples = -1, joiner.n_samples
         if resume is not None:
             speech.n_tokens, speech.is_complete = resume.n_tokens, resume.is_complete
@@ -186,29 +206,23 @@ class Nightingale:
             if part is None:  # nothing has come yet
                 yield None
                 continue
-            number, left, before = number + 1, part, part.before
+            if not part.text:
+                yield AudioChunk(joiner.end_pause(_samples(part.pause_ms or 0)), is_pause=True)
+                continue
+            number += 1
             if resume is not None and number < resume.n_parts:
                 speech.n_characters += len(part.written) + 1
                 continue
             log = resume.log if resume is not None and number == resume.n_parts else None
             known = speech.open_log(number, f"{options.seed} {part.written}", log)
-            for attempt in range(1 + _MAX_ATTEMPTS):
-                speech.known = known.attempt(attempt)
-                seed = derive_seed(
-                    derive_seed(options.seed, number), attempt and _RETRIES + attempt
-                )
-                wanted = replace(options, seed=seed)
-                pause = joiner.start_part(pauses[before], speech.known.first_audible)
-                if len(pause):
-                    yield AudioChunk(pause, is_pause=True)
-                yield from self._speak_part(left, voice, wanted, progress, speech, joiner)
-                if speech.left is None:
-                    break
-                left, before = speech.left, Break.CLAUSE
-                speech.left = None
-            else:
-                speech.unsaid.append(left.written)
-                speech.is_complete = False
+            wanted = replace(
+                options,
+                seed=derive_seed(options.seed, number),
+                language=part.language or options.language,
+            )
+            if part.speed != 1.0:
+                speech.note_ignored("<prosody rate>")  # the decoder has one speed
+            yield from self._say_part(part, known, cast(part), wanted, progress, speech, joiner)
             if speech.is_cancelled:
                 return
             speech.n_characters += len(part.written) + 1
@@ -217,6 +231,35 @@ class Nightingale:
         rest = joiner.finish()
         if len(rest):
             yield AudioChunk(rest)
+
+    def _say_part(
+        self,
+        part: TextPart,
+        known: TokenLog,
+        voice: Voice,
+        options: Options,
+        progress: Progress,
+        speech: SpeechState,
+        joiner: PartJoiner,
+    ) -> Iterator[AudioChunk | None]:
+        """Behind its pause, and what was left out of it once more."""
+        pauses, left = pause_samples(options), part
+        for attempt in range(1 + _MAX_ATTEMPTS):
+            speech.known = known.attempt(attempt)
+            wanted = replace(
+                options, seed=derive_seed(options.seed, attempt and _RETRIES + attempt)
+            )
+            is_asked = left.pause_ms is not None
+            n_pause = _samples(left.pause_ms or 0) if is_asked else pauses[left.before]
+            pause = joiner.start_part(n_pause, speech.known.first_audible, is_asked=is_asked)
+            if len(pause):
+                yield AudioChunk(pause, is_pause=True)
+            yield from self._speak_part(left, voice, wanted, progress, speech, joiner)
+            if speech.left is None:
+                return
+            left, speech.left = speech.left, None
+        speech.unsaid.append(left.written)
+        speech.is_complete = False
 
     def _speak_part(
         self,
@@ -356,3 +399,7 @@ class Nightingale:
         with self._lock:
             self._engine.forget(voice.t3)
             self._decoder.forget(voice.flow)
+
+
+def _samples(ms: int) -> int:
+    return ms * SAMPLES_PER_SECOND // 1000

@@ -14,7 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
 
 from nightingale.core import TOKENS_PER_SECOND, WINDOW_SIZES, AudioChunk
-from nightingale.text.split import EAGER, SINGLE, WHOLE, TextPart, split, split_stream
+from nightingale.errors import TextError
+from nightingale.text.markup import Markup
+from nightingale.text.split import CUT, EAGER, SINGLE, WHOLE, TextPart, split, split_stream
+from nightingale.text.structure import MARK, STAND_IN
 
 LETTERS_PER_SECOND = 15  # of speech, in English and near enough elsewhere
 LETTERS_PER_DIGIT = 6  # that are said for one; of the figures of benchmarks/spoken_figures.py
@@ -30,6 +33,7 @@ HELD_S = 0.26  # of sound that is held back inside a part: by the vocoder and th
 
 _HALF_LIFE_S = 20.0  # seconds of sound after which a measurement counts half
 _MAX_LETTERS = 2000  # of a text, that are split into parts to know when they start
+_SUBSTITUTED = "something"  # stands for what is said for other words
 _FAR_S = 10.0  # parts behind that are taken to be so long
 
 Coming = tuple[float, float]  # a chunk: how much sound could be made in the time that it takes, and
@@ -48,6 +52,7 @@ def part_seconds(
 ) -> list[float]:
     """How long the parts of a text will be. Of one that is open, those whose end is written."""
     known = text[:_MAX_LETTERS]
+    known = _plain(known)
     parts: Iterable[TextPart | None]
     if is_arriving:
         is_cut = is_open or len(text) > len(known)
@@ -58,6 +63,14 @@ def part_seconds(
     n_far = len(text) - len(known)
     far_s = expected_seconds(text[_MAX_LETTERS:]) if n_far else 0.0
     return seconds + [_FAR_S] * round(far_s / _FAR_S)
+
+
+def _plain(text: str) -> str:
+    """Without mark-up; a change of voice ends a part."""
+    try:
+        return Markup().whole(text).replace(MARK, CUT).replace(STAND_IN, _SUBSTITUTED)
+    except TextError:
+        return text
 
 
 def window_seconds(grid: Sequence[int]) -> tuple[float, ...]:

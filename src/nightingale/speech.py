@@ -12,6 +12,7 @@ import numpy as np
 from nightingale.audio.pauses import JoinState
 from nightingale.backends.base import TokenEvent
 from nightingale.core import SAMPLES_PER_SECOND, TOKENS_PER_SECOND, AudioChunk, Timings, Word
+from nightingale.text.readable import MAX_UNSPOKEN
 from nightingale.text.split import TextPart
 from nightingale.text.words import Span
 from nightingale.token_log import LoggedAttempt, TokenLog
@@ -114,6 +115,11 @@ class SpeechState:
     event: TokenEvent | None = None  # its next token, computed beside others'
     is_window_due: bool = False  # what is computed next is no token but a window
 
+    def note_ignored(self, tag: str) -> None:
+        """Mark-up that is not followed is reported with the characters that are not read."""
+        if tag not in self.unspoken and len(self.unspoken) < MAX_UNSPOKEN:
+            self.unspoken.append(tag)
+
     def take_event(self) -> TokenEvent | None:
         event, self.event = self.event, None
         return event
@@ -215,7 +221,7 @@ class SpeechStream:
 
     @property
     def unspoken(self) -> tuple[str, ...]:
-        """Characters that the model cannot read, each once."""
+        """Characters that the model cannot read and tags that are not followed, each once."""
         return tuple(self._state.unspoken)
 
     @property

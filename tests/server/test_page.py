@@ -14,6 +14,7 @@ from axe_playwright_python.sync_playwright import Axe
 from tests.server.browser import browsing
 from tests.server.conftest import Subject
 from tests.server.running import Server
+from tests.server.test_websocket import calling
 
 pytestmark = pytest.mark.slow
 
@@ -70,6 +71,23 @@ def test_unspoken_characters_are_listed_and_the_right_word_is_marked(page: Any) 
     page.click("#speak")
     page.wait_for_function("document.body.dataset.state === 'quiet'", timeout=60_000)
     assert "nothing to say" in page.inner_text("#message")
+
+
+def test_pronunciations_are_edited_and_tags_are_not_shown(page: Any, server: Server) -> None:
+    page.click("#options summary")
+    page.fill("#pronunciations", "fox = dog\n\nno term")
+    with page.expect_websocket() as opened:
+        _speak(page, "The fox. [pause:200ms]")
+    assert page.inner_text("#said").split() == ["The", "fox."]
+    assert opened.value.url.endswith("/v1/audio/speech/stream")
+    seconds = float(page.evaluate("document.body.dataset.seconds"))
+    with calling(server) as caller:
+        caller.start(seed=0, pronunciations=[{"term": "fox", "replacement": "dog"}])
+        caller.say("text", text="The fox. [pause:200ms]")
+        caller.say("end")
+        while caller.hear()["type"] != "done":
+            pass
+    assert seconds == pytest.approx(len(caller.sound[""]) / 48_000, abs=0.01)
 
 
 def test_stop_says_where_it_stopped(page: Any) -> None:

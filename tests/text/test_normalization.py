@@ -13,7 +13,7 @@ from nightingale.core import Options
 from nightingale.errors import OptionError
 from nightingale.text.normalization import LOCALES, normalization_locale, normalize_text, spelling
 from nightingale.text.split import TextPart
-from nightingale.text.spoken import spoken_pieces
+from nightingale.text.spoken import SpokenForm
 from nightingale.text.structure import Break
 
 SAID = [
@@ -70,7 +70,7 @@ def test_a_written_amount_stays_one_word() -> None:
 
 def test_a_part_that_grows_too_long_is_cut_between_words() -> None:
     part = TextPart(" ".join(str(10**8 + n) for n in range(20)), Break.PARAGRAPH)
-    pieces = list(spoken_pieces(part, "en"))
+    pieces = list(SpokenForm("en", "auto").pieces(part))
     assert len(pieces) > 1
     assert all(len(piece.text) <= 400 for piece in pieces)
     assert " ".join(piece.written for piece in pieces) == part.text
@@ -85,7 +85,9 @@ def test_the_option_names_whose_rules_hold() -> None:
     assert normalization_locale("auto", None) is None
     assert normalization_locale("auto", "cs") is None
     assert normalization_locale("off", "de") is None
-    assert normalization_locale("en-GB", "de") == "en"
+    assert normalization_locale("en-GB", "de") == "en-GB"
+    assert normalization_locale("auto", "en_AU.UTF-8") == "en-GB"  # likewise day first
+    assert normalization_locale("en-US", "de") == normalization_locale("auto", "en-CA") == "en"
     assert len(LOCALES) == 23
     with pytest.raises(OptionError, match="no normalization 'xx'"):
         normalization_locale("xx", "en")
@@ -105,3 +107,11 @@ def test_whole_numbers_are_those_of_icu(monkeypatch: pytest.MonkeyPatch) -> None
     assert all(row["numbers"] == 1200 and not row["disagreements"] for row in rows)
     monkeypatch.setattr(spelling, "cardinal", lambda n, _language: "many" if n == 999 else "")
     assert all(row["disagreements"] for row in oracle(1000, seed=2) if row["kind"] == "cardinal")
+
+
+def test_british_dates_have_the_day_first() -> None:
+    assert normalize_text("03/04/2024", "en-GB").spoken == "April third, twenty twenty-four"
+    assert normalize_text("03/04/2024", "en").spoken == "March fourth, twenty twenty-four"
+    assert normalize_text("$3 on 13/04/2024", "en-GB").spoken == (
+        "three dollars on April thirteenth, twenty twenty-four"
+    )

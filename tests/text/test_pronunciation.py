@@ -16,7 +16,7 @@ from nightingale.text.pronunciation import (
     select,
 )
 from nightingale.text.split import TextPart
-from nightingale.text.spoken import spoken_parts, spoken_pieces
+from nightingale.text.spoken import SpokenForm, spoken_parts
 
 SQL = (("SQL", "sequel"), ("MySQL", "my sequel"), ("nginx", "engine x"), ("C++", "C plus plus"))
 
@@ -41,10 +41,10 @@ def test_the_longest_term_counts() -> None:
 
 
 def test_written_terms_and_figures_stay_one_word() -> None:
-    (part,) = spoken_pieces(TextPart("We run nginx on 3 hosts."), "en", SQL)
+    (part,) = SpokenForm("en", "auto", SQL).pieces(TextPart("We run nginx on 3 hosts."))
     assert part.text == "We run engine x on three hosts."
     assert part.labels == (("We", 1), ("run", 1), ("nginx", 2), ("on", 1), ("3", 1), ("hosts.", 1))
-    (said,) = spoken_parts("nginx 3", None, SQL)
+    (said,) = spoken_parts("nginx 3", "en", "off", SQL)
     assert said.spoken == "engine x 3"
 
 
@@ -90,3 +90,10 @@ def test_pronunciations_are_bounded() -> None:
             Options(pronunciations=wrong)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="no list"):
         parse_entries({}, "a request")
+
+
+def test_an_empty_pronunciation_is_refused_with_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "pronunciations.toml"
+    file.write_text('[[pronunciation]]\nterm = "SQL"\nreplacement = " "\n')
+    with pytest.raises(OptionError, match=r"pronunciations\.toml, entry 1: replacement must have"):
+        read_file(file)

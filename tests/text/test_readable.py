@@ -98,6 +98,8 @@ def parts_of(
         if isinstance(text, str)
         else reader.arriving(text, lambda pieces: split_stream(pieces, SINGLE))
     )
+    if isinstance(text, str):
+        parts = filter(None, parts)  # None: one more was prepared
     return [None if part is None else part.text for part in parts], "".join(reader.unspoken)
 
 
@@ -140,7 +142,7 @@ def test_what_is_left_out_is_known_before_the_first_part(fledgling: FledglingTok
     reader = Reader(fledgling, "en-US", [])
     parts = reader.whole("One is first. Two is last 🎉.", lambda text: split(text, SINGLE))
     assert not reader.unspoken  # nothing is computed before it is asked for
-    assert next(parts) == TextPart("One is first.")
+    assert next(filter(None, parts)) == TextPart("One is first.")
     assert reader.unspoken == ["🎉"]
 
 
@@ -158,7 +160,7 @@ def test_layout_marks_are_not_reported_and_pauses_of_skipped_parts_stay(
 ) -> None:
     reader = Reader(fledgling, "en", [])
     said = "# Title\n\n* one thing\n* two things\n\nПривет, как дела?\nGo on.\n\n🎉"
-    assert list(reader.whole(said, lambda text: split(text, SINGLE))) == [
+    assert list(filter(None, reader.whole(said, lambda text: split(text, SINGLE)))) == [
         TextPart("Title", Break.NONE),
         TextPart("one thing", Break.HEADING),
         TextPart("two things", Break.ITEM),

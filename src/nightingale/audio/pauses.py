@@ -74,12 +74,17 @@ class PartJoiner:
         """Whether `part_start` is known."""
         return not self._is_opening
 
-    def start_part(self, pause: int, first: int | None = None) -> Samples:
+    def start_part(
+        self, pause: int, first: int | None = None, *, is_asked: bool = False
+    ) -> Samples:
         """The next part comes, so many samples of silence behind the last audible one. Where its
-        own `first` is was perhaps found before, of samples that were not quite the same."""
+        own `first` is was perhaps found before, of samples that were not quite the same.
+
+        Before the first part there is a pause only if it was asked for.
+        """
         if self._is_opening:
             self._held = _NOTHING  # the part before was silence
-        is_first = self.n_samples == 0 and not len(self._held)
+        is_first = self.n_samples == 0 and not len(self._held) and not is_asked
         silence = _NOTHING if is_first else self._pause(pause)
         self._held, self._n_fed, self.first = _NOTHING, 0, first
         self._is_opening = self._trims or not is_first
@@ -104,6 +109,12 @@ class PartJoiner:
         n_ready = min(len(known), max(0, n_ready))
         self._held = known[n_ready:]
         return self._give(known[:n_ready])
+
+    def end_pause(self, pause: int) -> Samples:
+        """No part follows, but so many samples of silence behind the last audible one."""
+        silence = self._pause(pause + LEAD_IN)
+        self._held = _NOTHING
+        return self._give(silence)
 
     def finish(self) -> Samples:
         """No part follows: what was held back ends the utterance."""

@@ -164,7 +164,8 @@ def fingerprint(request: Request, text: Text) -> dict[str, str]:
         "version": __version__,
         "text": _sha256(text.encode()) if isinstance(text, str) else "as it arrives",
         "model": request.model.name,
-        "voice": _sha256(voice.read_bytes()) if voice else "the model's own",
+        "voice": _digest(voice),
+        **{f"voice {name}": _digest(file) for name, file in request.named_voices.items()},
         "plan": request.plan,
         "decoder": request.decoder or "the model's own",
         "watermark": str(request.watermark),
@@ -190,6 +191,10 @@ def identity(tts: Nightingale) -> dict[str, str]:
         "resolved plan": str(tts.components.plan),
         **tts.components.loaded.versions,
     }
+
+
+def _digest(voice: Path | None) -> str:
+    return _sha256(voice.read_bytes()) if voice else "the model's own"
 
 
 def _sha256(data: bytes) -> str:

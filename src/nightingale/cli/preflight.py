@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nightingale import backends
 from nightingale.cli import player
-from nightingale.core import Options, Plan, check_device
+from nightingale.core import DEFAULT_VOICE, Options, Plan, check_device
 from nightingale.errors import NotPulledError, OptionError
 from nightingale.text.languages import LANGUAGES, check_language
 
@@ -128,6 +129,11 @@ def check_plan(plan: str, decoder: str | None, device: str, backend: str) -> Non
         raise OptionError(f"there is no decoder {decoder!r}; there are standard and meanflow")
     check_device(device)
     backends.check_name(backend)
+
+
+def check_voices(names: Sequence[str], home: Path) -> dict[str, Path | None]:
+    """The files of voices that mark-up names; None: the model's own."""
+    return {name: check_voice(None if name == DEFAULT_VOICE else name, home) for name in names}
 
 
 def check_voice(name: str | None, home: Path) -> Path | None:

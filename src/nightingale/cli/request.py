@@ -37,6 +37,7 @@ class Request:
     model_name: str | None  # as it was given: a name, a folder or nothing
     voice: str | None
     voice_file: Path | None
+    named_voices: dict[str, Path | None]  # of mark-up; None: the model's own
     options: dict[str, Any]  # those that were given
     checked: Options  # and all of them
     plan: str

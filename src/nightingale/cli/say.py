@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,9 @@ def say(  # noqa: PLR0913, PLR0917
     normalization: str | None = typer.Option(
         None, help="Read figures as words: auto (default), off, or a locale such as en-GB."
     ),
+    markup: str | None = typer.Option(
+        None, help="Follow tags such as [pause:500ms]: auto (default) or off."
+    ),
     show_text: bool = typer.Option(
         False, "--show-text", help="Print the text that would be spoken, and speak nothing."
     ),
@@ -106,6 +110,7 @@ def say(  # noqa: PLR0913, PLR0917
     given = {
         "language": language,
         "normalization": normalization,
+        "markup": markup,
         "seed": seed,
         "temperature": temperature,
         "exaggeration": exaggeration,
@@ -126,7 +131,7 @@ def say(  # noqa: PLR0913, PLR0917
     said = text_input.pronunciations(pronunciations, settings.home, language, voice)
     options |= {"pronunciations": said} if said else {}
     if show_text:
-        text_input.show(text_input.read(words, file), language, normalization, said)
+        text_input.show(text_input.read(words, file), options)
         return
     target = preflight.check_target(output, format_, rate, play=play_it, stream=stream)
     preflight.check_plan(plan, decoder, device, backend)
@@ -138,6 +143,7 @@ def say(  # noqa: PLR0913, PLR0917
         model_name=model,
         voice=voice,
         voice_file=preflight.check_voice(voice, settings.home),
+        named_voices={},
         options=options,
         checked=preflight.check_options(found, options, model),
         plan=plan,
@@ -153,6 +159,9 @@ def say(  # noqa: PLR0913, PLR0917
     is_arriving = stream and words == ["-"]
     with terminable():
         text = text_input.arriving() if is_arriving else text_input.read(words, file)
+        if isinstance(text, str):
+            names = text_input.voice_names(text, request.checked)
+            request = replace(request, named_voices=preflight.check_voices(names, settings.home))
         if words and text_input.is_file_name(words[0]) and not quiet:
             stderr().print(
                 f"Speaking the words {words[0]!r}; to read the file use --file {words[0]}"

@@ -9,11 +9,11 @@ import codecs
 import io
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from nightingale.core import Pronunciations
+from nightingale.core import Options, Pronunciations
 from nightingale.errors import OptionError, TextError
 
 MAX_CHARACTERS = 5_000_000  # a long novel has 2 million
@@ -140,11 +140,22 @@ def pronunciations(
     return select(read_file(file or home / FILE_NAME), language or "en", voice)
 
 
-def show(text: str, language: str | None, normalization: str | None, said: Pronunciations) -> None:
+def show(text: str, options: Mapping[str, Any]) -> None:
     """Print what would be spoken, a line for each part of the text."""
-    from nightingale.text.normalization import normalization_locale
+    from nightingale.text.markup import OFF
     from nightingale.text.spoken import spoken_parts
 
-    locale = normalization_locale(normalization or "auto", language or "en")
-    for part in spoken_parts(text, locale, said):
+    wanted = Options(**options)
+    said = wanted.language, wanted.normalization, wanted.pronunciations
+    for part in spoken_parts(text, *said, markup=wanted.markup != OFF):
         sys.stdout.write(part.spoken + "\n")
+
+
+def voice_names(text: str, options: Options) -> list[str]:
+    """That the mark-up of the text names."""
+    from nightingale.text.markup import OFF, Markup
+
+    markup = Markup()
+    if options.markup != OFF:
+        markup.whole(text)
+    return list(markup.voices)

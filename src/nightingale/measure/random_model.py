@@ -44,6 +44,7 @@ class LetterTokenizer:
 
     space: int | None = None
     languages: Collection[str] = ("en",)
+    typed_tokens: Collection[str] = ()
 
     def __init__(self, n_text: int, n_letters: int = 1) -> None:
         self._n_text = n_text

@@ -22,7 +22,9 @@ from nightingale.server.metrics import Metrics
 from nightingale.server.recent import RecentRequests
 from nightingale.server.schemas import Sampling, parse_format
 from nightingale.server.utterance import Samples, WorkerRequest
+from nightingale.server.voice_tags import VoiceTags
 from nightingale.server.voices import Voices
+from nightingale.text import markup
 from nightingale.text.normalization import normalization_locale
 from nightingale.text.pronunciation import Pronunciation, select
 
@@ -111,8 +113,16 @@ class ServerContext:
             raise TextError("there is nothing to say: give at least one word as input")
         self.check_length(len(text))
         found = self.voices.find(voice, key)
+        named = self.voice_tags(sampling, key).feed(text)
         return WorkerRequest(
-            self.options(sampling, voice), [text], voice=found.digest, voice_file=found.data
+            self.options(sampling, voice), [text], voice=found.digest, voice_file=found.data,
+            voices=named,
+        )  # fmt: skip
+
+    def voice_tags(self, sampling: Sampling, key: Key = ANYBODY) -> VoiceTags:
+        """For a text with these options."""
+        return VoiceTags(
+            lambda name: self.voices.find(name, key), is_on=sampling.markup != markup.OFF
         )
 
     def options(self, sampling: Sampling, voice: str | None = None) -> dict[str, Any]:

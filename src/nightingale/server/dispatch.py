@@ -286,7 +286,8 @@ class Dispatcher:
         elif kind == "checkpoint":
             utterance.keep_checkpoint(message)
         elif kind == "need_voice":
-            self._send({"kind": "voice", "id": utterance.number}, utterance.job.voice_file)
+            data = utterance.job.file_of(message.get("voice"))
+            self._send({"kind": "voice", "id": utterance.number}, data)
             self._send(self._turns[utterance.number].asking())
         elif kind == "idle":
             self._turns[utterance.number].note_idle(message["n_characters"])

@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from nightingale.server.api_errors import APIError
+from nightingale.server.voices import VoiceFile
 
 if TYPE_CHECKING:
     from nightingale.server.context import SpeechRequest
+    from nightingale.server.keys import Key
     from nightingale.server.voices import Voices
 
 _MAX_RECEIPTS = 1000
@@ -60,7 +62,8 @@ class RecentRequests:
         """From now on it can be repeated."""
         name = _name(request)
         self._drop(name)
-        bare = replace(request, job=replace(request.job, voice_file=b""))
+        named = {name: replace(file, data=b"") for name, file in request.job.voices.items()}
+        bare = replace(request, job=replace(request.job, voice_file=b"", voices=named))
         self._requests[name] = Repeatable(bare, fingerprint)
         self._n_characters += request.n_characters
         loop = asyncio.get_running_loop()
@@ -88,19 +91,26 @@ class RecentRequests:
                 "another model, version or kind of processor would give other bytes; ask for the "
                 "whole text again",
             )
-        job, data = kept.request.job, b""
-        if job.voice is not None:
-            found = voices.find(kept.request.voice_name, kept.request.key)
-            if found.digest != job.voice:
-                raise APIError(410, "voice_changed", "the voice has changed since; ask again")
-            data = found.data
-        return replace(kept.request, job=replace(job, voice_file=data))
+        job, key = kept.request.job, kept.request.key
+        own = _same(kept.request.voice_name, job.voice, voices, key)
+        named = {name: _same(name, file.digest, voices, key) for name, file in job.voices.items()}
+        return replace(kept.request, job=replace(job, voice_file=own.data, voices=named))
 
     def _drop(self, name: Name) -> None:
         kept = self._requests.pop(name, None)
         if kept is not None:
             self._n_characters -= kept.request.n_characters
             self._timers.pop(name).cancel()
+
+
+def _same(name: str | None, digest: str | None, voices: Voices, key: Key) -> VoiceFile:
+    """A voice that still has the content of then."""
+    if digest is None:
+        return VoiceFile()
+    found = voices.find(name, key)
+    if found.digest != digest:
+        raise APIError(410, "voice_changed", "the voice has changed since; ask again")
+    return found
 
 
 def _name(request: SpeechRequest) -> Name:

@@ -14,7 +14,7 @@ from nightingale.server.step_record import Step
 from nightingale.server.worker_protocol import Message
 
 if TYPE_CHECKING:
-    from nightingale.core import AudioChunk, Word
+    from nightingale.core import AudioChunk, Voice, Word
     from nightingale.scheduler import Scheduler
     from nightingale.server.step_record import StepRecord
     from nightingale.speech import SpeechStream
@@ -50,9 +50,12 @@ class RequestOutput:
         speech: SpeechStream,
         text_queue: TextQueue | None,
         begun: Message,
+        voices: dict[str, Voice],
     ) -> None:
-        """`begun`: the checkpoint message that it goes on from, or nothing."""
+        """`begun`: the checkpoint message that it goes on from, or nothing. `voices`: those that
+        its mark-up names; arriving text may name more."""
         self._sender, self._number, self._speech = sender, number, speech
+        self.voices = voices
         self.text_queue = text_queue
         self.is_dropped = False  # another request took its place: nothing is sent any more
         self._idle_since: float | None = None

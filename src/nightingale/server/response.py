@@ -203,7 +203,8 @@ class StreamingSpeechResponse(Response):
         if request.ignored:
             headers["x-ignored"] = ", ".join(request.ignored)
         if utterance.unspoken:
-            headers["x-unspoken"] = quote("".join(utterance.unspoken), safe="")
+            unspoken = (c if len(c) == 1 else f" {c}" for c in utterance.unspoken)
+            headers["x-unspoken"] = quote("".join(unspoken).strip(), safe="")
         if utterance.moves:
             names = sorted({name for move in utterance.moves for name in move.differing})
             headers["x-moved"] = ", ".join(names)

@@ -42,6 +42,7 @@ class Sampling(BaseModel):
     normalization: Annotated[str | None, Field(max_length=32)] = _also(
         "normalization", "apply_text_normalization"
     )
+    markup: Annotated[str | None, Field(max_length=8)] = None
     pronunciations: Annotated[list[PronunciationEntry] | None, Field(max_length=1000)] = None
     seed: int | None = None  # below zero: a new one, reported in X-Seed
     temperature: float | None = None
@@ -96,6 +97,7 @@ class NormalizeBody(BaseModel):
     input: str = Field(validation_alias=AliasChoices("input", "text"))
     language: Annotated[str, Field(max_length=32)] = "en"
     normalization: Annotated[str, Field(max_length=32)] = "auto"
+    markup: Literal["auto", "off"] = "auto"
     voice: str | None = None
 
 

@@ -16,8 +16,10 @@ from nightingale.server.fingerprint import Fingerprint, digest
 from nightingale.server.models_and_voices import check_model
 from nightingale.server.response import StreamingSpeechResponse
 from nightingale.server.schemas import NormalizeBody, SpeechBody
+from nightingale.text.markup import OFF
 from nightingale.text.normalization import normalization_locale
 from nightingale.text.pronunciation import select
+from nightingale.text.readable import MAX_UNSPOKEN
 from nightingale.text.spoken import spoken_parts
 
 _SOUND: dict[str, Any] = {format_.content_type: {} for format_ in FORMATS.values()}
@@ -90,11 +92,18 @@ def _add_normalize(router: APIRouter, context: ServerContext) -> None:
         """Show the text that will be spoken: figures, dates, units and abbreviations as words."""
         context.check_length(len(body.input))
         locale = normalization_locale(body.normalization, body.language)
-        is_single = bool(context.dispatcher.hello.get("is_single"))
+        ignored: dict[str, None] = {}
         with request.state.key.quota(len(body.input)):
             said = select(context.pronunciations, body.language, body.voice)
             parts = await asyncio.to_thread(
-                spoken_parts, body.input, locale, said, is_single=is_single
+                spoken_parts,
+                body.input,
+                body.language,
+                body.normalization,
+                said,
+                markup=body.markup != OFF,
+                is_single=bool(context.dispatcher.hello.get("is_single")),
+                on_ignored=lambda tag: ignored.update({tag: None}),
             )
         words = [word for part in parts for word in part.words()]
         changed = [word for word in words if word.written != word.spoken]
@@ -102,6 +111,7 @@ def _add_normalize(router: APIRouter, context: ServerContext) -> None:
             "text": "\n".join(part.spoken for part in parts),
             "locale": locale,
             "changed": [{"written": word.written, "spoken": word.spoken} for word in changed],
+            "ignored": list(ignored)[:MAX_UNSPOKEN],
         }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from nightingale.prebuffer import Prebuffer, part_seconds
 from nightingale.server.fingerprint import Fingerprint, decisive, difference
 from nightingale.server.play_clock import PlayClock
 from nightingale.server.step_record import Step
+from nightingale.server.voices import VoiceFile
 from nightingale.server.worker_protocol import Message
 
 AHEAD = 8 * SAMPLES_PER_SECOND  # samples that may be made before their listener takes them
@@ -82,6 +83,12 @@ class WorkerRequest:
     is_open: bool = False  # and more may come
     voice: str | None = None  # SHA-256 of its file; None: the model's own
     voice_file: bytes = b""
+    voices: dict[str, VoiceFile] = field(default_factory=dict)  # that its mark-up names
+
+    def file_of(self, digest: str | None) -> bytes:
+        """A voice's file, for a worker that does not have it."""
+        named = {file.digest: file.data for file in self.voices.values()}
+        return self.voice_file if digest == self.voice else named.get(digest, b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +143,16 @@ class Utterance:
         self.is_single = False  # the model speaks sentence by sentence
         self._parts: tuple[int, bool, list[float]] = (-1, False, [])  # of so many pieces, or of all
 
-    def put(self, text: str) -> None:
-        """More text; kept, for it may have to be said to another worker."""
+    def put(self, text: str, voices: Mapping[str, VoiceFile] | None = None) -> None:
+        """More text, and the voices that it names first; kept, for another worker may need it."""
         if not self.job.is_open:
             return
         if not self.job.text:
             self.clock.asked_at = self._now()
         self.job.text.append(text)
-        self._send({"kind": "text", "id": self.number, "text": text, "is_last": False})
+        self.job.voices.update(voices or {})
+        named = {"voices": _digests(voices)} if voices else {}
+        self._send({"kind": "text", "id": self.number, "text": text, "is_last": False, **named})
 
     def end(self) -> None:
         """No more text comes."""
@@ -286,6 +295,7 @@ class Utterance:
             "is_arriving": job.is_arriving,
             "is_open": job.is_open,
             "voice": job.voice,
+            "voices": _digests(job.voices),
             "options": job.options,
             "n_skip": self.n_received,
             "n_allowed": self._n_allowed,
@@ -383,3 +393,7 @@ class Utterance:
     def fail(self, error: NightingaleError) -> None:
         self.outcome = Outcome("cancelled", self.n_received)
         self._events.put_nowait(error)
+
+
+def _digests(voices: Mapping[str, VoiceFile]) -> dict[str, str | None]:
+    return {name: file.digest for name, file in voices.items()}

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from nightingale.core import DEFAULT_VOICE
 from nightingale.errors import VoiceError
 from nightingale.server.keys import ANYBODY, Key
 from nightingale.voice.folder import MAX_BYTES, Folder, suggestion
@@ -23,7 +24,7 @@ OPENAI = (
     *("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "juniper", "marin"),
     *("nova", "onyx", "sage", "shimmer", "verse"),
 )
-DEFAULT = "default"  # the model's own voice
+DEFAULT = DEFAULT_VOICE
 RESERVED = frozenset((DEFAULT, "nightingale", "s1", *OPENAI))  # mean the model's own voice
 _SUFFIXES = (
     *(".wav", ".mp3", ".flac", ".ogg", ".opus", ".m4a", ".aac", ".mp4", ".webm"),

@@ -212,11 +212,12 @@ class WebSocketUtterance:
             context.options(message, message.voice), [], True, True, voice.digest, voice.data
         )
         self._utterance = context.dispatcher.utter(job)
+        self._tags = context.voice_tags(message, line.key)
         self._account = Account("websocket", line.request_id, line.key, self._format)
         self._max_wait_s = context.config.max_prebuffer_s if message.prebuffer else 0.0
         self._on_hold = self._send_held if message.progress else None
         self._n_characters = self._n_spent = 0
-        self._too_long: NightingaleError | None = None
+        self._refused: NightingaleError | None = None
         self._played_s: float | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._watch()
@@ -226,14 +227,15 @@ class WebSocketUtterance:
         self._n_characters += len(text)
         try:
             self._line.context.check_length(self._n_characters)
+            voices = self._tags.feed(text)
         except NightingaleError as error:
-            self._too_long = error  # its end says so
+            self._refused = error  # its end says so
             self.cancel()
             return
         self._n_spent += self._line.key.spend(len(text))
         if text:
             self._watch()
-        self._utterance.put(text)
+        self._utterance.put(text, voices)
 
     def end(self) -> None:
         self._unwatch()
@@ -286,8 +288,8 @@ class WebSocketUtterance:
             outcome = utterance.outcome
             assert outcome is not None
             self._line.leave(self)  # its id is free again when its end was sent
-            if self._too_long is not None:
-                raise self._too_long
+            if self._refused is not None:
+                raise self._refused
             if outcome.ending == "cancelled":
                 await send({"type": "cancelled", "id": self.name, **self._reached(utterance)})
                 return

@@ -149,9 +149,10 @@ class Connection:
 
     def _on_speak(self, message: Message, _payload: bytes) -> None:
         number, pieces = int(message["id"]), list(message["text"])
-        voice = self.worker.voice(message["voice"])
+        voice, voices = self.worker.voice(message["voice"]), self._named(message)
         if voice is None:
             self.send({"kind": "need_voice", "id": number, "voice": message["voice"]})
+        if voice is None or voices is None:
             return
         text_queue = TextQueue(pieces) if message["is_arriving"] else None
         if text_queue is not None and not message["is_open"]:
@@ -161,8 +162,10 @@ class Connection:
         behind = Checkpoint.from_json(begun["checkpoint"]) if begun else None
         if log := message.get("token_log"):
             behind = replace(behind or Checkpoint.start(), log=TokenLog.from_json(log))
-        speech = self.worker.model.stream(text, voice, resume=behind, **message["options"])
-        output = RequestOutput(self, number, speech, text_queue, begun)
+        speech = self.worker.model.stream(
+            text, voice, resume=behind, voices=voices, **message["options"]
+        )
+        output = RequestOutput(self, number, speech, text_queue, begun, voices)
         self._drop(number)
         request = self.worker.scheduler.admit(
             speech,
@@ -177,6 +180,17 @@ class Connection:
         )
         self._open[number] = (request, output)
 
+    def _named(self, message: Message) -> dict[str, Voice] | None:
+        """Voices by the names that the mark-up has for them; None: one was asked for."""
+        found = {}
+        for name, digest in (message.get("voices") or {}).items():
+            voice = self.worker.voice(digest)
+            if voice is None:
+                self.send({"kind": "need_voice", "id": message["id"], "voice": digest})
+                return None
+            found[name] = voice
+        return found
+
     def _drop(self, number: int) -> None:
         """A request that is asked again takes the place of the first one."""
         if number in self._open:
@@ -187,7 +201,12 @@ class Connection:
     def _on_text(self, message: Message, _payload: bytes) -> None:
         if message["id"] not in self._open:
             return
-        text_queue = self._open[message["id"]][1].text_queue
+        output = self._open[message["id"]][1]
+        voices, text_queue = self._named(message), output.text_queue
+        if voices is None:  # the front asks for all of it again, with the voice
+            self._drop(message["id"])
+            return
+        output.voices.update(voices)
         if text_queue is not None:
             text_queue.put(str(message["text"]))
             if message["is_last"]:

@@ -111,6 +111,7 @@ class WyomingSession:
         self._context, self._reader, self._writer = context, reader, writer
         self._writing: Utterance | None = None  # whose text is coming
         self._n_characters = 0
+        self._tags = context.voice_tags(Sampling())
         self._texts: asyncio.Queue[tuple[Utterance, bool]] = asyncio.Queue(_MAX_TEXTS)
         self._is_speaking = False
         self._bucket = TokenBucket(_MAX_BURST, _EVENTS_PER_S)
@@ -184,17 +185,19 @@ class WyomingSession:
             self._end()
             job = self._ask(SynthesizeStart.from_event(event).voice, None)
             self._writing, self._n_characters = self._context.dispatcher.utter(job), 0
+            self._tags = self._context.voice_tags(Sampling())
             await self._put(self._writing, is_stream=True)
         elif SynthesizeChunk.is_type(event.type) and self._writing is not None:
             text = SynthesizeChunk.from_event(event).text
             self._n_characters += len(text)
             try:
                 self._context.check_length(self._n_characters)
+                voices = self._tags.feed(text)
             except NightingaleError:
                 self._writing.cancel()
                 self._writing = None
                 raise
-            self._writing.put(text)
+            self._writing.put(text, voices)
         elif SynthesizeStop.is_type(event.type):
             self._end()
 

@@ -28,6 +28,7 @@ from nightingale.text.languages import language_code
 from nightingale.text.normalization import NormalizedText, Replacement
 
 FILE_NAME = "pronunciations.toml"
+_MAX_TEXT = 200
 _FIELDS = ("term", "replacement", "language", "voice")
 
 
@@ -56,6 +57,8 @@ def _entry(entry: Any, what: str) -> Pronunciation:
         is_needed = name in ("term", "replacement")
         if not isinstance(value, str) and (is_needed or value is not None):
             raise OptionError(f"{what}: {name} is {value!r}, but must be a text")
+        if value is not None and not 1 <= len(value.strip()) <= _MAX_TEXT:
+            raise OptionError(f"{what}: {name} must have 1 to {_MAX_TEXT} characters")
     return Pronunciation(**fields)  # type: ignore[arg-type]
 
 

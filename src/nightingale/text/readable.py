@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from nightingale.core import Pronunciations
 from nightingale.errors import TextError
 from nightingale.text.languages import LANGUAGES, check_language, warn
 from nightingale.text.scripts import contradicts, languages_in, only_script, script_name
 from nightingale.text.split import TextPart
-from nightingale.text.spoken import spoken_pieces
-from nightingale.text.structure import Break
+from nightingale.text.spoken import SpokenForm
+from nightingale.text.structure import MARK, STAND_IN, Break
 
 MAX_UNSPOKEN = 32  # distinct characters that are reported
 _N_SHOWN = 8  # of them, in an error
@@ -33,7 +33,9 @@ _NOT_STOPS = re.compile(f"[^{_STOPS}]")
 _SILENT_KINDS = frozenset(("Cc", "Cf", "Pd", "Pe", "Pf", "Pi", "Ps", "Zl", "Zp", "Zs"))
 _SILENT = frozenset("'\"…。、，；：！？．؟،؛।॥·•¡¿\u200d") | {chr(n) for n in range(0xFE00, 0xFE10)}
 
-_LAYOUT = frozenset(" \t\r\n\f#*-+•‣–_=~")  # marks of lists, headings and rules: never spoken
+_LAYOUT = frozenset(
+    " \t\r\n\f#*-+•‣–_=~" + MARK + STAND_IN
+)  # marks of lists, headings and rules: never spoken
 
 
 class Readable(NamedTuple):
@@ -155,21 +157,29 @@ class Reader:
         tokenizer: Reads,
         language: str | None,
         unspoken: list[str],
-        locale: str | None = None,  # whose figures are read as words; None: left to the model
-        pronunciations: Pronunciations = (),
+        form: SpokenForm | None = None,
     ) -> None:
         self._tokenizer, self._language, self.unspoken = tokenizer, language, unspoken
-        self._locale, self._pronunciations = locale, pronunciations
+        self._form = form or SpokenForm()
         self._script: str | None = None  # of the text, or of its first part
         self._before = Break.NONE  # stood before parts that were skipped
+        self._pause_ms: int | None = None  # and was asked for there
 
-    def whole(self, text: str, split: Callable[[str], Iterable[TextPart]]) -> Iterator[TextPart]:
-        """The parts of a text that is known; what is left out is known before the first."""
+    def whole(
+        self, text: str, split: Callable[[str], Iterable[TextPart]]
+    ) -> Iterator[TextPart | None]:
+        """The parts of a text that is known; what is left out is known before the first.
+
+        None behind each that was prepared, so that who shares the model with others can let them.
+        """
         self._note_script(text)
-        parts = list(split(text))
-        left = list(self._left(parts))
-        self._note_dropped(text, set[str]().union(*(part.text for part in parts)))
-        if not left:
+        given, left = set[str](), list[TextPart]()
+        for part in split(text):
+            given.update(part.text)
+            left += self._left(part)
+            yield None
+        self._note_dropped(text, given)
+        if not any(part.text for part in left):
             raise self._refusal()
         yield from left
 
@@ -194,25 +204,33 @@ class Reader:
             if not given:
                 self._note_script(part.text)
             given.update(part.text)
-            for left in self._left([part]):
-                has_spoken = True
+            for left in self._left(part):
+                has_spoken |= bool(left.text)
                 yield left
         self._note_dropped("".join(seen), given)
         if not has_spoken and any(not c.isspace() for c in seen):
             raise self._refusal()
 
-    def _left(self, parts: Iterable[TextPart]) -> Iterator[TextPart]:
+    def _left(self, written: TextPart) -> Iterator[TextPart]:
         """Without what cannot be read; the pause before a part of which nothing is left stays."""
-        for written in parts:
-            for part in spoken_pieces(written, self._locale, self._pronunciations):
-                before = max(part.before, self._before)
-                if is_speakable(text := self._read(part.text)):
-                    self._before = Break.NONE
-                    yield TextPart(text, before, self._labels(part, text))
-                else:
-                    self._before = before
+        if not written.text:  # a pause at the end
+            yield replace(written, pause_ms=(self._pause_ms or 0) + (written.pause_ms or 0))
+            return
+        for part in self._form.pieces(written):
+            before, pause_ms = max(part.before, self._before), part.pause_ms
+            if self._pause_ms is not None:
+                pause_ms = self._pause_ms + (pause_ms or 0)
+            language = part.language or self._language
+            if is_speakable(text := self._read(part.text, language)):
+                self._before, self._pause_ms = Break.NONE, None
+                labels = self._labels(part, text, language)
+                yield replace(part, text=text, before=before, labels=labels, pause_ms=pause_ms)
+            else:
+                self._before, self._pause_ms = before, pause_ms
 
-    def _labels(self, part: TextPart, text: str) -> tuple[tuple[str, int], ...]:
+    def _labels(
+        self, part: TextPart, text: str, language: str | None
+    ) -> tuple[tuple[str, int], ...]:
         """With the words counted that the model can read."""
         if text == part.text or not part.labels:
             return part.labels if len(text.split()) == len(part.text.split()) else ()
@@ -220,7 +238,7 @@ class Reader:
         for written, n_spoken in part.labels:
             said = " ".join(words[at : at + n_spoken])
             at += n_spoken
-            left = self._tokenizer.readable(said, self._language).text if said else ""
+            left = self._tokenizer.readable(said, language).text if said else ""
             if is_speakable(left):
                 labels.append((written, len(left.split())))
         is_whole = sum(n for _, n in labels) == len(text.split())
@@ -229,10 +247,10 @@ class Reader:
     def _note_dropped(self, text: str, given: set[str]) -> None:
         """Splitting drops lines without letters: a rule, or a smile behind the last sentence."""
         if dropped := "".join(c for c in dict.fromkeys(text) if c not in given | _LAYOUT):
-            self._read(dropped)
+            self._read(dropped, self._language)
 
-    def _read(self, text: str) -> str:
-        found = self._tokenizer.readable(text, self._language)
+    def _read(self, text: str, language: str | None) -> str:
+        found = self._tokenizer.readable(text, language)
         fresh = [c for c in found.unspoken if c not in self.unspoken]
         self.unspoken += fresh[: MAX_UNSPOKEN - len(self.unspoken)]
         return found.text

@@ -1,24 +1,28 @@
 """Where a text may be cut: into parts that are spoken one after the other, with pauses between.
 
 Text may arrive in pieces, as a language model makes it. Where it is cut depends on the characters
-alone and never on how they were handed over; a form feed cuts in any case, and so does the layout
-(`structure`). Full stops of abbreviations and ordinals end nothing (`abbreviations`). Takes time in
-proportion to the text. Knows nothing of tokens.
+alone and never on how they were handed over; a form feed cuts in any case, and so do the layout
+(`structure`) and a change of voice, language or rate (`markup`). Full stops of abbreviations and
+ordinals end nothing (`abbreviations`). Takes time in proportion to the text. Knows no tokens.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from nightingale.text.abbreviations import MAX_WORD, FullStop, full_stop, goes_on
-from nightingale.text.structure import Break, read_breaks
+from nightingale.text.languages import language_code
+from nightingale.text.markup import Mark, Style
+from nightingale.text.structure import MARK, STAND_IN, Break, read_breaks
 
 _SENTENCE = frozenset(".!?…。！？؟।")
 _CLAUSE = frozenset(",;:—–、，；：،؛")
 _WIDE = frozenset("。！？、，；：")  # no space follows these
 _GREEK_QUESTION = frozenset(";\u037e")
 _CLOSING = frozenset("\"')]}»”’」』）")
+_CLOSERS = "".join(_CLOSING)
 CUT = "\f"  # whoever writes it wants to hear what stands before it, whole sentence or not
 
 
@@ -31,6 +35,11 @@ class TextPart:
     # Where it is said otherwise than it is written: each written word, and how many words of `text`
     # it is. All of them together are `text`; (): written words are said as they are.
     labels: tuple[tuple[str, int], ...] = ()
+    # What mark-up asks for; None: what the request says, and what `before` says.
+    voice: str | None = None
+    language: str | None = None
+    speed: float = 1.0
+    pause_ms: int | None = None  # before it; of a part without text, at the end
 
     @property
     def written(self) -> str:
@@ -55,30 +64,57 @@ SINGLE = SplitPolicy(
 )  # for a model that knows only single sentences
 
 
-def split(text: str, policy: SplitPolicy = WHOLE, language: str | None = None) -> list[TextPart]:
+def split(
+    text: str,
+    policy: SplitPolicy = WHOLE,
+    language: str | None = None,
+    marks: deque[Mark] | None = None,
+) -> list[TextPart]:
     """A text that is known: if WHOLE, each paragraph as it is if it is short."""
-    parts = [part for part in _Splitter(policy, policy, language).split((text,)) if part]
-    return parts or [TextPart(text)]
+    return list(split_lazily(text, policy, language, marks))
+
+
+def split_lazily(
+    text: str, policy: SplitPolicy, language: str | None, marks: deque[Mark] | None = None
+) -> Iterator[TextPart]:
+    """The same, part after part. `marks` are those of the MARKs in it."""
+    splitter = _Splitter(policy, policy, language, marks)
+    yield from (part for part in splitter.split((text,)) if part)
+    if not splitter.has_begun:
+        yield TextPart(text.replace(MARK, " "))
 
 
 def split_stream(
-    pieces: Iterable[str], policy: SplitPolicy = EAGER, language: str | None = None
+    pieces: Iterable[str],
+    policy: SplitPolicy = EAGER,
+    language: str | None = None,
+    marks: deque[Mark] | None = None,
 ) -> Iterator[TextPart | None]:
     """A text that is still being made: each part as soon as its end is known.
 
     An empty piece says that nothing has come yet, and is handed on as None.
     """
-    return _Splitter(FIRST, policy, language).split(pieces)
+    return _Splitter(FIRST, policy, language, marks).split(pieces)
 
 
 class _Splitter:
     """The characters of the part that is being read, and where in it somebody would stop."""
 
-    def __init__(self, first: SplitPolicy, later: SplitPolicy, language: str | None) -> None:
+    def __init__(
+        self,
+        first: SplitPolicy,
+        later: SplitPolicy,
+        language: str | None,
+        marks: deque[Mark] | None,
+    ) -> None:
         self._first, self._later, self._language = first, later, language
+        self._asked = language  # by the request
         self._policy = first
         self._before = Break.NONE  # stands before the part that is being read
-        self._has_begun = False  # there was a part before it
+        self.has_begun = False  # there was a part before it
+        self._marks, self._style = marks if marks is not None else deque[Mark](), Style()
+        self._pause_ms: int | None = None  # that was asked for before it
+        self._is_behind_mark = False  # and nothing was read since
         self._open()
 
     def _open(self) -> None:
@@ -99,11 +135,34 @@ class _Splitter:
             elif item == CUT:
                 yield from self._cut(len(self._held), Break.SENTENCE)
                 self._policy = self._first
-            elif self._held or not item.isspace():
+            elif item == MARK:
+                yield from self._cut(len(self._held), self._kind_here())
+                self._follow(self._marks.popleft())
+            elif self._held or not (item.isspace() or self._is_loose(item)):
+                self._is_behind_mark = False
                 self._read(item)
                 if at := self._end():
                     yield from self._cut(at, self._stops[at] or Break.CLAUSE)
         yield from self._cut(len(self._held), Break.SENTENCE)
+        if self._pause_ms is not None and self.has_begun:
+            yield TextPart("", pause_ms=self._pause_ms)
+
+    def _follow(self, mark: Mark) -> None:
+        self._style, self._is_behind_mark = mark.style, True
+        self._language = language_code(mark.style.language) if mark.style.language else self._asked
+        if mark.pause_ms is not None:
+            self._pause_ms = (self._pause_ms or 0) + mark.pause_ms
+        if self.has_begun:
+            self._before = max(self._before, mark.kind)
+
+    def _kind_here(self) -> Break:
+        """What stands behind the characters so far, if they are all."""
+        last = self._held.rstrip().rstrip(_CLOSERS)[-1:]
+        return Break.SENTENCE if last in _SENTENCE else Break.CLAUSE
+
+    def _is_loose(self, character: str) -> bool:
+        """Punctuation behind a tag belongs to what stands before it."""
+        return self._is_behind_mark and character in _SENTENCE | _CLAUSE
 
     def _end_block(self, found: Break) -> Iterator[TextPart]:
         is_rule = bool(self._held) and not _is_speakable(self._held)  # such as * * *
@@ -113,9 +172,14 @@ class _Splitter:
         """The part up to a place; what is behind it begins the next one."""
         text, rest = self._held[:at], self._held[at:].lstrip()
         if _is_speakable(text):
-            yield TextPart(text.strip(), self._before)
-            self._before, self._policy, self._has_begun = kind, self._later, True
-        elif self._has_begun:
+            style = self._style
+            yield TextPart(
+                text.strip(), self._before, (), style.voice, style.language, style.speed,
+                self._pause_ms,
+            )  # fmt: skip
+            self._before, self._policy, self.has_begun = kind, self._later, True
+            self._pause_ms = None
+        elif self.has_begun:
             self._before = max(self._before, kind)
         self._open()
         for character in rest:
@@ -192,4 +256,4 @@ class _Splitter:
 
 
 def _is_speakable(text: str) -> bool:
-    return any(character.isalnum() for character in text)
+    return any(character.isalnum() or character == STAND_IN for character in text)

@@ -20,6 +20,9 @@ _MAX_TITLE = 60  # characters of a heading without a mark
 _MAX_LINE = 40  # characters of a line that stands for itself, as in a title page or a poem
 _CLAUSE_PAUSE_MS = 150  # inside a sentence that is too long for one part
 _CLOSING = frozenset(")]\"'”’»")
+# Stand-ins of `markup`: surrogates, which no text may hold.
+MARK = "\udc00"  # another voice, language or rate, or a pause
+STAND_IN = "\udc01"  # something that is said otherwise than it is written
 
 
 class Break(IntEnum):
@@ -48,7 +51,7 @@ def pause_samples(options: Options) -> dict[Break, int]:
 
 def read_breaks(characters: Iterable[str]) -> Iterator[str | Break]:
     """The characters, with line breaks as spaces, list and heading marks left out, and a Break
-    before the first character behind it. Empty strings are handed on."""
+    before the first character behind it. Empty strings and MARK are handed on."""
     return _Lines().read(characters)
 
 
@@ -64,7 +67,9 @@ class _Lines:
 
     def read(self, characters: Iterable[str]) -> Iterator[str | Break]:
         for character in characters:
-            if not character:
+            if not character or character == MARK:
+                if character and self._begun:
+                    yield from self._start_line(self._begun)
                 yield character
             elif self._begun is None:
                 yield self._read_body(character)

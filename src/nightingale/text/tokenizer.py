@@ -93,10 +93,15 @@ class _CharacterTokenizer:
     @cached_property
     def _typed(self) -> re.Pattern[str]:
         """Tokens that a text may hold as they are."""
-        tokens = _added(self._tokenizer) - {*_CONTROL}
         if not self._lowercase:
-            return _any_of(tokens)
-        return _any_of((t for t in tokens if t == t.lower()), re.IGNORECASE | re.ASCII)
+            return _any_of(self.typed_tokens)
+        tokens = (t for t in self.typed_tokens if t == t.lower())
+        return _any_of(tokens, re.IGNORECASE | re.ASCII)
+
+    @cached_property
+    def typed_tokens(self) -> Collection[str]:
+        """Such as [laugh]."""
+        return _added(self._tokenizer) - {*_CONTROL}
 
     @cached_property
     def _control(self) -> re.Pattern[str]:
@@ -209,6 +214,7 @@ class Gpt2Tokenizer:
     def __init__(self, folder: Path) -> None:
         self._tokenizer = gpt2.build(folder)
         self.unknown: int | None = self._tokenizer.token_to_id(gpt2.END)
+        self.typed_tokens: Collection[str] = _added(self._tokenizer) - {gpt2.END}
         # where upstream cuts the text off, we refuse it
         self._max_tokens = min(gpt2.max_tokens(folder), MAX_TEXT_TOKENS)
 
@@ -230,6 +236,10 @@ class TextTokenizer(Protocol):
 
     space: int | None
     languages: Collection[str]
+
+    @property
+    def typed_tokens(self) -> Collection[str]:
+        """Tokens that a text may hold as they are, such as [laugh]."""
 
     def readable(self, text: str, language: str | None = None) -> Readable:
         """What the model can read of a text, and what not."""

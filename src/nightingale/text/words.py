@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nightingale.text.split import TextPart
 from nightingale.text.structure import Break
@@ -44,4 +44,5 @@ def rest(part: TextPart, words: Sequence[Span], place: int) -> TextPart | None:
     first = max((at for at, word in enumerate(words) if word.first <= place), default=0)
     n_said = sum(word.n_spoken for word in words[:first])
     text = " ".join(part.text.split()[n_said:])
-    return TextPart(text, Break.CLAUSE, part.labels[first:])
+    labels = part.labels[first:]
+    return replace(part, text=text, before=Break.CLAUSE, labels=labels, pause_ms=None)

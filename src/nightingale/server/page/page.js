@@ -6,6 +6,7 @@ import { SAMPLES } from "/page/samples.js";
 import { keep } from "/page/takes.js";
 
 const RATE = 24000;
+const TAGS = /\[(?:pause(?::[^\[\]\n]*)?|voice:[^\[\]\n]*|\/voice)\](?!\()|<\/?(?:speak|break|voice|lang|sub|spell|say-as|prosody|emphasis|p|s)\b[^<>]*>/gi;
 const $ = (id) => document.getElementById(id);
 const say = (text) => { $("message").textContent = text; };
 const show = (state) => { document.body.dataset.state = state; };
@@ -21,7 +22,7 @@ class Talk {
     this.words = [];
     this.mel = new Mel();
     this.columns = [];
-    this.spans = text.split(/\s+/).filter(Boolean).map((word) => Object.assign(document.createElement("span"), { textContent: word + " " }));
+    this.spans = text.replace(TAGS, " ").split(/\s+/).filter(Boolean).map((word) => Object.assign(document.createElement("span"), { textContent: word + " " }));
     $("said").replaceChildren(...this.spans);
     ["first", "rtf", "seconds", "ahead", "gaps"].forEach((id) => { $(id).textContent = "–"; });
     const scheme = location.protocol === "https:" ? "wss" : "ws";
@@ -160,12 +161,15 @@ class Talk {
 function chosen() {
   const optional = ["language", "temperature", "exaggeration"].filter((id) => $(id).value);
   const number = (id) => (id === "language" ? $(id).value : Number($(id).value));
-  return { voice: $("voice").value, seed: Number($("seed").value), ...Object.fromEntries(optional.map((id) => [id, number(id)])) };
+  const entries = $("pronunciations").value.split("\n").map((line) => line.split("=").map((side) => side.trim())).filter(([term, ...said]) => term && said.join("="));
+  const pronunciations = entries.map(([term, ...said]) => ({ term, replacement: said.join("=") }));
+  return { voice: $("voice").value, seed: Number($("seed").value), ...(pronunciations.length && { pronunciations }), ...Object.fromEntries(optional.map((id) => [id, number(id)])) };
 }
 
 function edit(text, options) {
   $("text").value = text;
   ["voice", "seed", "language", "temperature", "exaggeration"].forEach((id) => { $(id).value = options[id] ?? ""; });
+  $("pronunciations").value = (options.pronunciations ?? []).map(({ term, replacement }) => `${term} = ${replacement}`).join("\n");
   $("text").focus();
 }
 

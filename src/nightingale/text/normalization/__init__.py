@@ -9,23 +9,25 @@ from __future__ import annotations
 import re
 from collections import deque
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from nightingale.errors import OptionError
 from nightingale.text.languages import language_code
 from nightingale.text.normalization import languages as by_hand
 from nightingale.text.normalization.patterns import Patterns, patterns, trigger
-from nightingale.text.normalization.readers import READERS
+from nightingale.text.normalization.readers import READERS, character_name, day_first_date
 
 OFF = "off"
 _AUTO = ("auto", "on")
 LOCALES = frozenset(by_hand.POINT)
+DAY_FIRST = "en-GB"  # English where 3/4 is in April; as in Australia, India, Ireland, ...
+_DAY_FIRST = re.compile(r"-(?:gb|uk|au|nz|ie|in|za|sg|hk|ng|ke)\b")
 _MAX_PASSES = 4
 _WORD = re.compile(r"\S+")
 _REACH = 96  # characters before a figure, within which what it belongs to begins
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(NamedTuple):
     """A stretch of the written text, and what is said for it."""
 
     start: int
@@ -82,13 +84,18 @@ def normalization_locale(wanted: str, language: str | None) -> str | None:
     if choice == OFF:
         return None
     if choice not in _AUTO:
-        code = language_code(choice)
-        if code not in LOCALES:
+        if language_code(choice) not in LOCALES:
             known = ", ".join(sorted(LOCALES))
             raise OptionError(f"there is no normalization {wanted!r}; give auto, off or {known}")
-        return code
-    spoken = language_code(language) if language else None
-    return spoken if spoken in LOCALES else None
+        return _with_region(choice)
+    is_known = language is not None and language_code(language) in LOCALES
+    return _with_region(language) if language and is_known else None
+
+
+def _with_region(locale: str) -> str:
+    """The code of the language; of English, also whether days come first in a date."""
+    code, tag = language_code(locale), locale.strip().lower().replace("_", "-")
+    return DAY_FIRST if code == "en" and _DAY_FIRST.search(tag) else code
 
 
 def normalize_text(text: str, language: str | None) -> NormalizedText:
@@ -96,18 +103,27 @@ def normalize_text(text: str, language: str | None) -> NormalizedText:
 
     Read again until nothing changes: what was read may complete what stands beside it.
     """
+    is_day_first = language == DAY_FIRST
+    language = "en" if is_day_first else language
     if language not in LOCALES:
         return NormalizedText(text)
-    found = _read_once(text, language)
+    found = _read_once(text, language, is_day_first=is_day_first)
     for _ in range(_MAX_PASSES if found.replacements else 0):
-        again = _read_once(found.spoken, language)
+        again = _read_once(found.spoken, language, is_day_first=is_day_first)
         if not again.replacements:
             break
         found = composed(found, again)
     return found
 
 
-def _read_once(text: str, language: str) -> NormalizedText:
+def spell_out(text: str, language: str | None) -> str:
+    """Character by character, with the names of digits and signs where the language is known."""
+    code = language_code(language) if language else ""
+    said = (character_name(c, code) if code in LOCALES else c for c in text)
+    return " ".join(name for name in said if name.strip())
+
+
+def _read_once(text: str, language: str, *, is_day_first: bool) -> NormalizedText:
     changes, end, n_tried = [], 0, 0
     for place in (found.start() for found in trigger(language).finditer(text)):
         if place < end:
@@ -116,8 +132,9 @@ def _read_once(text: str, language: str) -> NormalizedText:
         for at in range(max(end, n_tried, _word_before(text, place)), place + 1):
             if (found := _match(known, text, at)) is None:
                 continue
-            spoken = _read(found, language)
-            if spoken is None and found.groupdict().get("tag") is None:
+            is_date = is_day_first and found.lastgroup == "date"
+            spoken = day_first_date(found) if is_date else _read(found, language)
+            if spoken is None and found.lastgroup != "tag":
                 found = known.plain.match(text, at) or found
                 spoken = _read(found, language) if found.re is known.plain else None
             end = found.end()
@@ -176,6 +193,6 @@ def _match(known: Patterns, text: str, at: int) -> re.Match[str] | None:
 
 
 def _read(found: re.Match[str], language: str) -> str | None:
-    known = found.re.groupindex  # not `groupdict`, which makes a list of a hundred
-    kind = next(name for name in READERS if name in known and found[name] is not None)
+    kind = found.lastgroup  # the group around all others of a pattern ends last
+    assert kind is not None
     return READERS[kind](found, language)

@@ -16,6 +16,15 @@ _ROMAN_VALUES = {"I": 1, "V": 5, "X": 10}
 _CHARACTERS = {".": "DOT", "/": "SLASH", "-": "HYPHEN", "_": "UNDERSCORE", "@": "AT", "+": "PLUS"}
 
 
+def character_name(character: str, language: str) -> str:
+    """A letter is called as it is written, with a capital; what has no name is left out."""
+    if character.isdecimal():
+        return spelling.digits(ascii_digits(character), language)
+    if character in _CHARACTERS:
+        return str(getattr(by_hand, _CHARACTERS[character])[language])
+    return character.upper() if character.isalpha() and len(character.upper()) == 1 else ""
+
+
 def _spell_address(text: str, language: str) -> str:
     """An URL or an e-mail, word for word."""
     words = []
@@ -53,8 +62,13 @@ def _iso_date(found: re.Match[str], language: str) -> str | None:
     return _date(found["iso_d"], found["iso_m"], found["iso_y"], found, language)
 
 
-def _local_date(found: re.Match[str], language: str) -> str | None:
-    order = by_hand.DATE_ORDER.get(language, "dmy")
+def day_first_date(found: re.Match[str]) -> str | None:
+    """Of English where days come first."""
+    return _local_date(found, "en", "dmy")
+
+
+def _local_date(found: re.Match[str], language: str, wanted: str | None = None) -> str | None:
+    order = wanted or by_hand.DATE_ORDER.get(language, "dmy")
     order = "dmy" if order == "ymd" or "." in found["date"] else order
     first, second, year = re.split("[./]", found["date"])
     day, month = (first, second) if order == "dmy" else (second, first)

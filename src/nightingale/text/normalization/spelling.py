@@ -34,7 +34,19 @@ def table() -> dict[str, Any]:
 
 @cache
 def _engine(language: str) -> RbnfEngine:
-    return RbnfEngine.for_language(language)
+    """Rules refer to rules for parts of a number, and numbers have many parts in common."""
+    engine = RbnfEngine.for_language(language)
+    spell = engine.iter_format_number
+
+    @lru_cache(_N_CACHED)
+    def cached(number: int, rules: str) -> tuple[str, ...]:
+        return tuple(spell(number, rules))
+
+    def spelled(number: int, ruleset_name: str, **_tolerance: float) -> tuple[str, ...]:
+        return cached(number, ruleset_name)
+
+    engine.iter_format_number = spelled  # type: ignore[method-assign, assignment]
+    return engine
 
 
 @lru_cache(_N_CACHED)
