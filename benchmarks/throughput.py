@@ -101,7 +101,9 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--flags", default="--max-factor 0", help="of this version's server")
+    parser.add_argument(
+        "--flags", default="--max-factor 0 --max-prebuffer 0", help="of this version's server"
+    )
     given = parser.parse_args()
     versions = {"this": None} | ({"other": given.source} if given.source else {})
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in versions}

@@ -10,9 +10,9 @@ import torch
 
 from nightingale.backends.torch import resolve as resolving
 from nightingale.backends.torch.backend import BACKEND
-from nightingale.core import AUTO, N_SLOTS, PLANS, Plan
+from nightingale.core import AUTO, N_SLOTS, N_WINDOW_SLOTS, PLANS, Plan
 from nightingale.errors import OptionError
-from nightingale.nn import amx, device, native
+from nightingale.nn import amx, deterministic, device, native
 from nightingale.nn.device import Placement, choose
 
 
@@ -138,11 +138,30 @@ def test_no_plan_is_refused_and_every_change_has_a_reason(
     resolved = BACKEND.resolve(PLANS[name], "auto")
     for field in fields(Plan):
         wanted, given = (getattr(plan, field.name) for plan in (PLANS[name], resolved.plan))
-        if wanted != given and field.name not in ("tf32", "slots"):  # which only GPUs have
+        only_gpus_have = ("tf32", "slots", "window_slots")
+        if wanted != given and field.name not in only_gpus_have:
             assert resolved.reasons[field.name] in str(resolved)
     assert resolved.plan == BACKEND.resolve(resolved.plan, resolved.device).plan
     if name == "reference":
         assert resolved.plan == PLANS[name]
+
+
+def test_windows_share_a_pass_of_fixed_shape_on_cuda_and_of_any_on_the_cpu(
+    found: Found, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nowhere else: where the number of rows decides the last bits, it is fixed or one."""
+    monkeypatch.setattr(amx, "is_available", lambda: False)
+    found.cuda()
+    found.mps()
+    plans = {name: BACKEND.resolve(PLANS["live"], name).plan for name in ("cuda", "mps", "cpu")}
+    assert {name: plan.window_slots for name, plan in plans.items()} == {
+        "cuda": N_WINDOW_SLOTS, "mps": 1, "cpu": 0,
+    }  # fmt: skip
+    assert "; window_slots=4; " in str(plans["cuda"])
+    alone = replace(PLANS["live"], window_slots=1)
+    assert {BACKEND.resolve(alone, name).plan.window_slots for name in plans} == {1}
+    monkeypatch.setattr(deterministic, "rows_are_independent", lambda: False)
+    assert BACKEND.resolve(PLANS["live"], "cpu").plan.window_slots == 1
 
 
 def test_packed_weights_become_bfloat16_on_cuda_and_fp32_elsewhere(found: Found) -> None:

@@ -6,17 +6,23 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from nightingale.backends.base import TokenEvent
+from nightingale.backends.base import DecodedWindow, TokenEvent, TokenWindow, WaveState, WindowJob
 from nightingale.core import AudioChunk, Plan
 from nightingale.errors import BusyError, SpeechError
 from nightingale.pipeline import Nightingale
-from nightingale.scheduler import FIRST_AUDIO_DEADLINE_S, MAX_BATCH, Request, Scheduler
+from nightingale.scheduler import (
+    FIRST_AUDIO_DEADLINE_S,
+    MAX_BATCH,
+    MAX_WINDOWS,
+    Request,
+    Scheduler,
+)
 from nightingale.speech import SpeechStream
 from tests.tiny_release import make_release
 
@@ -34,8 +40,15 @@ class Told:
     def token_number(self) -> int | None:
         return None
 
+    @property
+    def window_job(self) -> WindowJob | None:
+        return None
+
     def give(self, event: TokenEvent, spent_ms: float) -> None:  # noqa: ARG002
         raise AssertionError("it needs no token")
+
+    def give_window(self, decoded: DecodedWindow) -> None:  # noqa: ARG002
+        raise AssertionError("it needs no window")
 
     def step(self) -> AudioChunk | None:
         self._gate.wait(10)
@@ -246,9 +259,16 @@ class Talker:
     def token_number(self) -> int | None:
         return self._number if self._left and not self.is_cancelled else None
 
+    @property
+    def window_job(self) -> WindowJob | None:
+        return None
+
     def give(self, event: TokenEvent, spent_ms: float) -> None:
         assert spent_ms >= 0
         self.tokens.append(event)
+
+    def give_window(self, decoded: DecodedWindow) -> None:  # noqa: ARG002
+        raise AssertionError("it needs no window")
 
     def step(self) -> AudioChunk | None:
         if self._left == 0 or self.is_cancelled:
@@ -282,7 +302,7 @@ def talk(
     engine: Engine, n_talkers: int, now: Callable[[], float] = time.monotonic
 ) -> tuple[Scheduler, list[Talker], list[Listener]]:
     """So many, admitted while another one holds the model."""
-    scheduler, held = Scheduler(32, engine.step, now), threading.Event()
+    scheduler, held = Scheduler(32, engine.step, clock=now), threading.Event()
     admit(scheduler, Told("holds the model", 0, [], held))
     talkers = [Talker(number, 6) for number in range(n_talkers)]
     listeners = [Listener() for _ in talkers]
@@ -315,7 +335,7 @@ def test_a_batch_is_bounded() -> None:
 def test_who_is_due_much_later_does_not_delay_the_first() -> None:
     now, engine, listener = [100.0], Engine(), Listener()
     engine.gate.set()
-    scheduler, held = Scheduler(8, engine.step, lambda: now[0]), threading.Event()
+    scheduler, held = Scheduler(8, engine.step, clock=lambda: now[0]), threading.Event()
     admit(scheduler, Told("holds the model", 0, [], held))
     late = Talker(1, 3)
     request = scheduler.admit(late, listener.chunks.append, listener.end)
@@ -332,7 +352,7 @@ def test_all_who_are_late_are_computed_together() -> None:
     """However much later than the others: else the latest would be computed alone."""
     now, engine, listener = [100.0], Engine(), Listener()
     engine.gate.set()
-    scheduler, held = Scheduler(8, engine.step, lambda: now[0]), threading.Event()
+    scheduler, held = Scheduler(8, engine.step, clock=lambda: now[0]), threading.Event()
     admit(scheduler, Told("holds the model", 0, [], held))
     for number in range(3):
         scheduler.admit(Talker(number, 3), listener.chunks.append, listener.end)
@@ -372,13 +392,71 @@ def test_a_batch_that_fails_fails_all_of_it_and_nobody_else() -> None:
     assert other.error is None and len(other.chunks) == 1
 
 
+class Windower(Told):
+    """A speech that needs one window of so many tokens."""
+
+    def __init__(self, n_tokens: int, *, is_last: bool = False) -> None:
+        super().__init__("", 1, [], threading.Event())
+        self._gate.set()
+        self._job = WindowJob(TokenWindow([0] * n_tokens, is_last), cast(WaveState, self))
+        self.given: list[DecodedWindow] = []
+
+    @property
+    def window_job(self) -> WindowJob | None:
+        return self._job if self._left and not self.is_cancelled else None
+
+    def give_window(self, decoded: DecodedWindow) -> None:
+        self.given.append(decoded)
+
+
+def decode_sizes(
+    speeches: Sequence[Windower], failure: Exception | None = None
+) -> tuple[list[list[int]], list[Listener]]:
+    """Sizes of the windows that were decoded together; whoever was alone decodes its own."""
+    batches, held = list[list[int]](), threading.Event()
+
+    def decode(jobs: Sequence[WindowJob]) -> list[DecodedWindow]:
+        batches.append([len(job.window.tokens) for job in jobs])
+        if failure is not None:
+            raise failure
+        return [DecodedWindow(CHUNK.samples, job.state, 1.0, 1.0) for job in jobs]
+
+    scheduler = Scheduler(32, decode_windows=decode)
+    admit(scheduler, Told("holds the model", 0, [], held))
+    listeners = [admit(scheduler, speech)[1] for speech in speeches]
+    held.set()
+    scheduler.close()
+    return batches, listeners
+
+
+def test_windows_of_one_size_are_decoded_together() -> None:
+    speeches = [Windower(size) for size in (11, 15, 11, 15, 11, 28)]
+    last = Windower(11, is_last=True)
+    batches, listeners = decode_sizes([*speeches, last])
+    assert sorted(batches) == [[11] * 3, [15] * 2]
+    assert [len(speech.given) for speech in (*speeches, last)] == [1] * 5 + [0, 0]
+    assert all(len(listener.chunks) == 1 for listener in listeners)
+
+
+def test_a_batch_of_windows_is_bounded() -> None:
+    batches, _ = decode_sizes([Windower(11) for _ in range(2 * MAX_WINDOWS)])
+    assert batches == [[11] * MAX_WINDOWS] * 2
+
+
+def test_windows_that_fail_fail_all_of_their_batch_and_nobody_else() -> None:
+    failure = RuntimeError("out of memory")
+    _, listeners = decode_sizes([Windower(11), Windower(11), Windower(15)], failure)
+    assert [listener.error for listener in listeners] == [failure, failure, None]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("t3", ["fp32", "int8"])
 def test_real_requests_beside_each_other_sound_as_alone(
     tmp_path: Path, t3: Literal["fp32", "int8"]
 ) -> None:
     make_release(tmp_path / "release", "multilingual-hi")
-    live = Plan("live", t3=t3, prompt_cache=True, window_sizes=(4, 6, 10), vocoder_lookahead=6)
+    sizes_of = {"window_slots": 0, "window_sizes": (4, 6, 10), "vocoder_lookahead": 6}
+    live = Plan("live", t3=t3, prompt_cache=True, **sizes_of)  # type: ignore[arg-type]
     model = Nightingale.load(tmp_path / "release", home=tmp_path, device="cpu", plan=live)
 
     def joined(chunks: list[AudioChunk]) -> NDArray[np.float32]:
@@ -388,13 +466,19 @@ def test_real_requests_beside_each_other_sound_as_alone(
         return model.stream("It is me.", seed=seed, max_tokens=50)
 
     alone = [joined(list(spoken(seed))) for seed in range(4)]
-    sizes, listeners = list[int](), [Listener() for _ in range(4)]
+    sizes, n_windows = list[int](), list[int]()
+    listeners = [Listener() for _ in range(4)]
 
     def step_tokens(numbers: Sequence[int]) -> list[TokenEvent]:
         sizes.append(len(numbers))
         return model.step_tokens(numbers)
 
-    scheduler = Scheduler(4, step_tokens, clock=lambda: 0.0)  # who is due does not depend on speed
+    def decode_windows(jobs: Sequence[WindowJob]) -> list[DecodedWindow]:
+        n_windows.append(len(jobs))
+        return model.decode_windows(jobs)
+
+    # who is due does not depend on speed
+    scheduler = Scheduler(4, step_tokens, decode_windows, clock=lambda: 0.0)
     for seed, listener in enumerate(listeners):
         scheduler.admit(spoken(seed), listener.chunks.append, listener.end)
     scheduler.close()
@@ -402,3 +486,4 @@ def test_real_requests_beside_each_other_sound_as_alone(
         assert listener.error is None
         assert np.array_equal(joined(listener.chunks), one)
     assert max(sizes) > 2, f"nobody shared a step: {sizes}"
+    assert max(n_windows) > 2, f"nobody shared a window: {n_windows}"

@@ -162,6 +162,7 @@ class Plan:
     tf32: bool = False  # GPUs may round the inputs of fp32 products to 10 bits
     slots: int = 0  # requests that share a T3 step of fixed shape, on GPUs; 0: any shape
     prompt_cache: bool = False  # the flow's state behind a voice's recording is computed once
+    window_slots: int = 1  # requests that share a flow pass, of fixed shape; 0: any number of them
     window_sizes: tuple[int, ...] = ()  # tokens of each window, the last one repeated; (): whole
     vocoder_lookahead: int = 10  # mel frames that the vocoder holds back between windows
     trims_silence: bool = False  # at the beginning: somebody is waiting for the first word
@@ -183,6 +184,8 @@ class Plan:
         windows = [f"windows={sizes}", f"lookahead={self.vocoder_lookahead}"] if sizes else []
         precisions = [f"{part}={getattr(self, part)}" for part in ("t3", "flow", "vocoder")]
         slots = [f"slots={self.slots}"] if self.slots else []
+        if self.window_slots > 1:
+            slots.append(f"window_slots={self.window_slots}")
         return "; ".join([self.name, *precisions, *slots, *windows, *switches])
 
 
@@ -200,6 +203,7 @@ def check_device(name: str) -> None:
 
 
 N_SLOTS = 8  # of a T3 step on GPUs
+N_WINDOW_SLOTS = 4  # of a flow pass over windows on GPUs
 WINDOW_SIZES = (8, 12, 14, 17, 21, 25)  # soon something to hear, then ever more at once
 PLANS = {
     "reference": Plan(),
@@ -207,7 +211,12 @@ PLANS = {
 }
 PLANS["fast"] = replace(PLANS["balanced"], name="fast", t3="int4", prompt_cache=True)
 PLANS["live"] = replace(
-    PLANS["fast"], name="live", t3="int8", window_sizes=WINDOW_SIZES, trims_silence=True
+    PLANS["fast"],
+    name="live",
+    t3="int8",
+    window_slots=N_WINDOW_SLOTS,
+    window_sizes=WINDOW_SIZES,
+    trims_silence=True,
 )
 PLANS["live-fast"] = replace(PLANS["live"], name="live-fast", t3="int4")
 PLANS[AUTO] = replace(PLANS["balanced"], name=AUTO, t3="auto")

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import AsyncIterable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -20,7 +28,7 @@ from nightingale.async_stream import AsyncSpeechStream
 from nightingale.audio.clip import Audio
 from nightingale.audio.pauses import PartJoiner, fade_out
 from nightingale.audio.streaming_watermark import WatermarkStream
-from nightingale.backends.base import TokenEvent, TokenRequest, TokenWindow, WaveState, WindowJob
+from nightingale.backends.base import DecodedWindow, TokenEvent, TokenRequest, WaveState, WindowJob
 from nightingale.cloning import ClonedVoice, VoiceCloner
 from nightingale.core import (
     DEFAULT_VOICE,
@@ -279,12 +287,14 @@ class Nightingale:
             speech.clock.lap("tokens_ms")
             samples = None
             if window is not None:  # a step of its own: others may need the model sooner
-                speech.is_window_due = True
+                with self._lock:
+                    state = state or self._decoder.start(voice.flow, options.seed)
+                speech.clock.lap("mel_ms")
+                speech.window_job = WindowJob(window, state)
                 yield None
-                speech.is_window_due = False
                 speech.clock.restart()
             if window is not None and not speech.is_cancelled:
-                samples, state = self._decode(window, state, voice, options.seed, speech)
+                samples, state = self._decode(voice, speech)
                 with self._lock:
                     samples = watermark.next(samples, is_last=window.is_last)
                 speech.clock.lap("watermark_ms")
@@ -358,19 +368,16 @@ class Nightingale:
         speech.tokens += self.components.spec.trailing_tokens
         yield from self.components.spec.trailing_tokens
 
-    def _decode(
-        self,
-        window: TokenWindow,
-        state: WaveState | None,
-        voice: Voice,
-        seed: int,
-        speech: SpeechState,
-    ) -> tuple[NDArray[np.float32], WaveState]:
-        """The samples of a window, as loud as the voice wants them."""
+    def decode_windows(self, jobs: Sequence[WindowJob]) -> list[DecodedWindow]:
+        """Windows of several requests: see `SpeechStream.window_job`."""
         with self._lock:
-            state = state or self._decoder.start(voice.flow, seed)
-            speech.clock.lap("mel_ms")
-            (decoded,) = self._decoder.decode([WindowJob(window, state)])
+            return self._decoder.decode(jobs)
+
+    def _decode(self, voice: Voice, speech: SpeechState) -> tuple[NDArray[np.float32], WaveState]:
+        """The samples of the window that is due, as loud as the voice wants them."""
+        job, speech.window_job = speech.window_job, None
+        assert job is not None
+        decoded = speech.take_decoded() or self.decode_windows([job])[0]
         speech.clock.add("mel_ms", decoded.mel_ms)
         speech.clock.add("samples_ms", decoded.samples_ms)
         speech.clock.restart()

@@ -1,9 +1,10 @@
 """Many requests, one model: whose step is next.
 
 One thread owns the model and computes one step at a time, for the listener who would otherwise
-starve first. If that step needs a token, the tokens of the others who need one are computed with
-it, in one batch. What a request sounds like does not depend on who else is there: only when it
-sounds. Knows nothing of sockets, and of speech only that it comes in steps.
+starve first. If that step needs a token or a window, those of the others who need a token, or a
+window of the same size, are computed with it, in one batch. What a request sounds like does not
+depend on who else is there: only when it sounds. Knows nothing of sockets, and of speech only that
+it comes in steps.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
 
-from nightingale.backends.base import TokenEvent
+from nightingale.backends.base import DecodedWindow, TokenEvent, WindowJob
 from nightingale.core import SAMPLES_PER_SECOND, AudioChunk
 from nightingale.errors import BusyError
 
@@ -27,8 +28,15 @@ class Steps(Protocol):
     def token_number(self) -> int | None:
         """The token that the next step needs; None: it needs something else."""
 
+    @property
+    def window_job(self) -> WindowJob | None:
+        """The window that the next step needs; None: it needs something else."""
+
     def give(self, event: TokenEvent, spent_ms: float) -> None:
         """That token: the next step will not compute it."""
+
+    def give_window(self, decoded: DecodedWindow) -> None:
+        """That window, likewise."""
 
     def step(self) -> AudioChunk | None:
         """Raises StopIteration at the end."""
@@ -38,12 +46,15 @@ class Steps(Protocol):
 
 FIRST_AUDIO_DEADLINE_S = 0.5  # after arrival; who listens already is due when all is heard
 MAX_BATCH = 16  # requests whose tokens are computed together
+MAX_WINDOWS = 4  # requests whose windows are decoded together
+_TOKEN = 0  # of the kinds of a step that can be shared; those of windows are their sizes
 BATCH_HORIZON_S = 1.0  # who is due later than this, from now or behind the first, does not join it
 
 OnAudio = Callable[[AudioChunk], None]  # called in the scheduler's thread: hand it on, do not wait
 OnEnd = Callable[[Exception | None], None]  # once, when nothing comes any more
 AroundStep = Callable[[bool], None]  # before a step with True, behind it with False; same thread
 StepTokens = Callable[[Sequence[int]], list[TokenEvent]]  # one more of each, in the same order
+DecodeWindows = Callable[[Sequence[WindowJob]], list[DecodedWindow]]  # in the same order
 IsReady = Callable[[], bool]  # False while a step would have nothing to do: no text has come yet
 
 
@@ -85,10 +96,12 @@ class Scheduler:
         self,
         max_requests: int,
         step_tokens: StepTokens | None = None,
+        decode_windows: DecodeWindows | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Without `step_tokens`, every step computes its own token."""
-        self._max, self._step_tokens, self._clock = max_requests, step_tokens, clock
+        """Without `step_tokens` or `decode_windows`, every step computes its own."""
+        self._max, self._clock = max_requests, clock
+        self._step_tokens, self._decode_windows = step_tokens, decode_windows
         self._requests: list[Request] = []
         self._changed = threading.Condition()
         self._is_closed = False
@@ -169,7 +182,7 @@ class Scheduler:
             self._stepping_since = self._clock()
             batch = [request for request in batch if self._begin(request)]
             if len(batch) > 1:
-                batch = self._share_tokens(batch)
+                batch = self._share(batch)
             for request in batch:
                 self._step(request)
             self._stepped_s, self._stepping_since = self.busy_s, None
@@ -183,22 +196,35 @@ class Scheduler:
             return False
         return True
 
-    def _share_tokens(self, batch: list[Request]) -> list[Request]:
-        """Compute the next token of each; returns those who have one."""
-        assert self._step_tokens is not None
-        needed = [(it, n) for it in batch if (n := it.speech.token_number) is not None]
-        begun_at = self._clock()
+    def _share(self, batch: list[Request]) -> list[Request]:
+        """Compute the next token or window of each; returns those who have one."""
         try:
-            events = self._step_tokens([number for _, number in needed])
+            self._share_windows(batch)
+            self._share_tokens(batch)
         except Exception as error:  # whose it is, or how far it came, is not known
             for request in batch:
                 self._finish(request, error)
                 request.around(False)
             return []
+        return batch
+
+    def _share_tokens(self, batch: list[Request]) -> None:
+        needed = [(it, n) for it in batch if (n := it.speech.token_number) is not None]
+        if not needed or self._step_tokens is None:
+            return
+        begun_at = self._clock()
+        events = self._step_tokens([number for _, number in needed])
         spent_ms = 1e3 * (self._clock() - begun_at) / len(batch)
         for (request, _), event in zip(needed, events, strict=True):
             request.speech.give(event, spent_ms)
-        return batch
+
+    def _share_windows(self, batch: list[Request]) -> None:
+        needed = [(it, job) for it in batch if (job := it.speech.window_job) is not None]
+        if not needed or self._decode_windows is None:
+            return
+        decoded = self._decode_windows([job for _, job in needed])
+        for (request, _), window in zip(needed, decoded, strict=True):
+            request.speech.give_window(window)
 
     def _step(self, request: Request) -> None:
         try:
@@ -222,15 +248,23 @@ class Scheduler:
             # Who was cancelled has one short step left, and then its memory is free.
             able.sort(key=lambda it: (not it.is_cancelled, it.deadline))
             first = able[:1]
-            if not first or not self._can_share(first[0]):
+            kind = self._kind(first[0]) if first else None
+            if kind is None:
                 return first
             latest = max(first[0].deadline, self._clock()) + BATCH_HORIZON_S
-            mates = (it for it in able if self._can_share(it) and it.deadline <= latest)
-            return list(islice(mates, MAX_BATCH))
+            mates = (it for it in able if self._kind(it) == kind and it.deadline <= latest)
+            return list(islice(mates, MAX_BATCH if kind == _TOKEN else MAX_WINDOWS))
 
-    def _can_share(self, request: Request) -> bool:
-        is_shared = self._step_tokens is not None and not request.is_alone
-        return is_shared and not request.is_cancelled and request.speech.token_number is not None
+    def _kind(self, request: Request) -> int | None:
+        """Of its next step, among those that can be shared; None: it cannot."""
+        if request.is_alone or request.is_cancelled:
+            return None
+        if request.speech.token_number is not None:
+            return None if self._step_tokens is None else _TOKEN
+        job = request.speech.window_job
+        if job is None or job.window.is_last or self._decode_windows is None:
+            return None
+        return len(job.window.tokens)
 
     def _give(self, request: Request, chunk: AudioChunk | None) -> None:
         if chunk is None or request.is_cancelled:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nightingale.audio.pauses import JoinState
-from nightingale.backends.base import TokenEvent
+from nightingale.backends.base import DecodedWindow, TokenEvent, WindowJob
 from nightingale.core import SAMPLES_PER_SECOND, TOKENS_PER_SECOND, AudioChunk, Timings, Word
 from nightingale.text.readable import MAX_UNSPOKEN
 from nightingale.text.split import TextPart
@@ -113,7 +113,8 @@ class SpeechState:
     clock: Clock = field(default_factory=Clock)
     token_number: int | None = None  # of the token engine's request that is under way
     event: TokenEvent | None = None  # its next token, computed beside others'
-    is_window_due: bool = False  # what is computed next is no token but a window
+    window_job: WindowJob | None = None  # what is computed next is no token but this window
+    decoded: DecodedWindow | None = None  # what came of it, computed beside others'
 
     def note_ignored(self, tag: str) -> None:
         """Mark-up that is not followed is reported with the characters that are not read."""
@@ -123,6 +124,10 @@ class SpeechState:
     def take_event(self) -> TokenEvent | None:
         event, self.event = self.event, None
         return event
+
+    def take_decoded(self) -> DecodedWindow | None:
+        decoded, self.decoded = self.decoded, None
+        return decoded
 
     def open_log(self, number: int, key: str, known: TokenLog | None) -> TokenLog:
         """A new part begins, of which something may be known; raises if that is not its log."""
@@ -173,12 +178,21 @@ class SpeechStream:
         None: it needs something else, such as a window or the first token of a text.
         """
         state = self._state
-        return None if state.is_window_due or state.is_cancelled else state.token_number
+        return None if state.window_job or state.is_cancelled else state.token_number
+
+    @property
+    def window_job(self) -> WindowJob | None:
+        """The window that the next step decodes; None: it needs something else."""
+        return None if self._state.is_cancelled else self._state.window_job
 
     def give(self, event: TokenEvent, spent_ms: float) -> None:
         """The token for the next step, which was computed beside others'."""
         self._state.event = event
         self._state.clock.add("tokens_ms", spent_ms)
+
+    def give_window(self, decoded: DecodedWindow) -> None:
+        """The window for the next step, likewise."""
+        self._state.decoded = decoded
 
     def cancel(self) -> None:
         """Stop after the step that is being computed; no chunk comes any more."""

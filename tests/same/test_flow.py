@@ -99,7 +99,7 @@ def test_without_guidance_one_row_is_the_first_of_two() -> None:
     model = flow.estimator
     shifts = model.shifts(torch.tensor([0.25]), torch.tensor([0.5]))[0]
     one, two = (
-        model(x, model.context(mu, speaker, cond, guided=guided), shifts)
+        model(x[None], model.context(mu[None], speaker[None], cond[None], guided=guided), shifts)
         for guided in (False, True)
     )
     assert one.shape[0] == 1
@@ -135,7 +135,7 @@ def test_relative_attention_is_softmax_over_content_and_distance(n: int) -> None
     attention = RelativeAttention(24, 2).double()
     randomize(attention, 3)
     x = torch.randn(1, n, 24, dtype=torch.float64, generator=torch.Generator().manual_seed(n))
-    fast = attention(x, distance_waves(n, 24).double())
+    fast = attention(x, lambda n_before: distance_waves(n, 24, n_before).double())
     assert torch.allclose(fast, slow_attention(attention, x), atol=EPSILON, rtol=0)
 
 

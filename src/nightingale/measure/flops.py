@@ -24,7 +24,7 @@ def flow_flops(config: FlowConfig, n_tokens: int, n_prompt: int) -> int:
     with meta_init():
         flow = Flow(config)
         tokens = torch.empty(1, n_tokens + n_prompt, config.encoder.d_model)
-        mel, speaker = torch.empty(n_frames, n_mel), torch.empty(n_mel)
+        mel, speaker = torch.empty(1, n_frames, n_mel), torch.empty(1, n_mel)
         shifts = torch.empty(config.estimator.n_mid_blocks + 2, config.estimator.d_model)
         context = flow.estimator.context(mel, speaker, mel, guided=schedule.guidance > 0)
         once = count(lambda: flow.encoder(tokens))

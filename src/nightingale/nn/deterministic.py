@@ -7,6 +7,7 @@ than the host have no threads of ours: there, each is one product.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -55,6 +56,23 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         for piece, weights in rest:
             out += F.linear(piece, weights)
     return out[:n_positions].view(*x.shape[:-1], -1)
+
+
+@functools.cache
+def rows_are_independent() -> bool:
+    """Whether the library sums a row of a product alike among any number of rows above `FEW`.
+
+    It does where it was tried; another one, or another processor, is not taken on trust.
+    """
+    made, least = torch.Generator().manual_seed(0), max(FEW) + 1
+    for n_in, n_out in ((256, 1024), (512, 512), (80, 256)):
+        weight, x = (torch.randn(n, n_in, generator=made) for n in (n_out, 32 * least))
+        alone = torch.cat([linear(rows, weight) for rows in torch.split(x, least)])
+        for n_rows in (2 * least, 5 * least, 8 * least, len(x)):
+            together = torch.cat([linear(rows, weight) for rows in torch.split(x, n_rows)])
+            if not torch.equal(alone, together):
+                return False
+    return True
 
 
 class Conv(nn.Conv1d):

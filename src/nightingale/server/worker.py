@@ -55,7 +55,7 @@ class Worker:
         self, model: Nightingale, max_requests: int, record: StepRecord, fingerprint: Fingerprint
     ) -> None:
         self.model, self.record, self._fingerprint = model, record, fingerprint
-        self.scheduler = Scheduler(max_requests, model.step_tokens)
+        self.scheduler = Scheduler(max_requests, model.step_tokens, model.decode_windows)
         self.stepping: int | None = None  # the request whose step is being computed
         self._numbers = count(1)  # of connections
         self._voices: OrderedDict[str, Voice] = OrderedDict()

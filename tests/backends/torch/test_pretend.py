@@ -5,6 +5,7 @@ Its numbers are the CPU's, so what is said there must be what is said on the hos
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import subprocess
@@ -282,7 +283,7 @@ def _noise_left_on_the_host(self: T3, seed: int) -> Any:
 
 
 def _through_waves_on_the_host(blocks: Any, x: Any, mask: Any, window: Any) -> Any:
-    waves = encoder.distance_waves(x.shape[1], x.shape[2], window.n_before(dim=2) if window else 0)
+    waves = functools.partial(encoder.distance_waves, x.shape[1], x.shape[2])
     for block in blocks:
         x = block(x, waves, mask, window)
     return x

@@ -7,8 +7,9 @@ nothing of any request.
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -19,17 +20,19 @@ from torch import Tensor
 
 from nightingale.backends.base import DecodedWindow, TokenWindow, WaveState, WindowJob
 from nightingale.backends.torch import state_bytes
-from nightingale.backends.torch.flow.model import Flow
+from nightingale.backends.torch.flow.model import Flow, FlowChunk
 from nightingale.backends.torch.flow.window import FlowState
 from nightingale.backends.torch.vocoder.model import Vocoder, fade_in
 from nightingale.backends.torch.vocoder.streaming import VocoderState, vocode_next
 from nightingale.core import SAMPLES_PER_TOKEN, TOKENS_PER_SECOND, FlowPrompt, Plan
 from nightingale.errors import OptionError
 from nightingale.nn.contention import MONITOR
+from nightingale.nn.deterministic import FEW
 from nightingale.nn.device import free_bytes, synchronize
 from nightingale.nn.lru import ByteLimitedLRU
 
 CONTEXT_WINDOWS = 2  # windows that a window sees, besides the voice's recording
+MAX_JOINT_WINDOWS = 4  # in one pass, where any number may be: more hardly pays and delays the first
 MIN_PROMPT_BYTES = 2**31  # of recordings that were rendered, where there is so much memory
 N_PROMPTS, PROMPT_TOKENS = 4, 10 * TOKENS_PER_SECOND  # of voices in turns: none is rendered twice
 S = TypeVar("S")
@@ -79,6 +82,13 @@ class WindowedState:
 
     def to_bytes(self) -> bytes:
         return state_bytes.pack((self.flow.without_prompt(), self.vocoder, self.n_samples))
+
+
+_Work = tuple[TokenWindow, WindowedState]
+
+
+def _shape(window: TokenWindow) -> tuple[int, int]:
+    return len(window.tokens), window.n_ahead
 
 
 class WholeDecoder:
@@ -138,6 +148,7 @@ class WindowedDecoder:
     ) -> None:
         self.flow, self.vocoder, self._drops_last = flow, vocoder, drops_last
         self._plan, self._prompts = plan, PromptStates(flow, max_prompt_bytes)
+        self._n_joint = plan.window_slots or MAX_JOINT_WINDOWS
 
     def start(self, prompt: FlowPrompt, seed: int) -> WindowedState:
         vocoder = VocoderState.start(self.vocoder, seed)
@@ -150,25 +161,40 @@ class WindowedDecoder:
 
     def decode(self, jobs: Sequence[WindowJob]) -> list[DecodedWindow]:
         with MONITOR.computing():
-            return [self._decode(job.window, _own(WindowedState, job.state)) for job in jobs]
+            work = [(job.window, _own(WindowedState, job.state)) for job in jobs]
+            return [window for alike in self._groups(work) for window in self._decode(alike)]
+
+    def _groups(self, work: Sequence[_Work]) -> Iterator[Sequence[_Work]]:
+        """Neighbours that are rendered in one pass. The last window of an utterance never is: its
+        size is its own."""
+        for (n_tokens, n_ahead), group in itertools.groupby(work, lambda it: _shape(it[0])):
+            alike = list(group)
+            n = self._n_joint if n_ahead and n_tokens - n_ahead > max(FEW) else 1
+            yield from (alike[at : at + n] for at in range(0, len(alike), n))
 
     @torch.inference_mode()
-    def _decode(self, window: TokenWindow, state: WindowedState) -> DecodedWindow:
+    def _decode(self, work: Sequence[_Work]) -> Iterator[DecodedWindow]:
         begun = time.perf_counter()
-        mel, flow = self.render_window(window, state)
-        synchronize(mel.device)
-        rendered = time.perf_counter()
-        samples, vocoder = self.vocode_window(window, state, mel)
-        sound = samples.cpu().numpy()
-        behind = replace(state, flow=flow, vocoder=vocoder, n_samples=state.n_samples + len(sound))
-        return _decoded(sound, behind, begun, rendered)
+        rendered = self.render_windows(work)
+        synchronize(rendered[0][0].device)
+        mel_ms = 1e3 * (time.perf_counter() - begun) / len(work)
+        for (window, state), (mel, flow) in zip(work, rendered, strict=True):
+            begun = time.perf_counter()
+            samples, vocoder = self.vocode_window(window, state, mel)
+            sound = samples.cpu().numpy()
+            n_samples = state.n_samples + len(sound)
+            behind = replace(state, flow=flow, vocoder=vocoder, n_samples=n_samples)
+            yield DecodedWindow(sound, behind, mel_ms, 1e3 * (time.perf_counter() - begun))
 
-    def render_window(self, window: TokenWindow, state: WindowedState) -> tuple[Tensor, FlowState]:
-        """(80, M) and where that leads"""
-        codes, ahead = torch.tensor(window.tokens), window.n_ahead
-        return self.flow.render_chunk(
-            codes, state.prompt, state.flow, state.seed, n_ahead=ahead, n_kept=CONTEXT_WINDOWS
-        )
+    def render_windows(self, work: Sequence[_Work]) -> list[tuple[Tensor, FlowState]]:
+        """(80, M) of each, all of one size, and where that leads"""
+        chunks = [
+            FlowChunk(torch.tensor(window.tokens), state.prompt, state.flow, state.seed)
+            for window, state in work
+        ]
+        ahead = work[0][0].n_ahead
+        n_rows = self._plan.window_slots if ahead else 1
+        return self.flow.render_chunks(chunks, n_ahead=ahead, n_kept=CONTEXT_WINDOWS, n_rows=n_rows)
 
     def vocode_window(
         self, window: TokenWindow, state: WindowedState, mel: Tensor
@@ -195,7 +221,7 @@ class WindowedDecoder:
         """(80, M): the mel alone, of all windows of an utterance."""
         state, mels = self.start(prompt, seed), []
         for window in filter(None, windows):
-            mel, flow = self.render_window(window, state)
+            ((mel, flow),) = self.render_windows([(window, state)])
             state = replace(state, flow=flow)
             mels.append(mel)
         return torch.cat(mels, dim=1)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from nightingale.backends.base import ResolvedPlan
 from nightingale.core import AUTO, Plan
-from nightingale.nn import amx, native
+from nightingale.nn import amx, deterministic, native
 from nightingale.nn.device import Placement
 
 Precision = Literal["fp32", "bf16", "int8", "int4"]
@@ -25,8 +25,11 @@ def resolve(plan: Plan, placement: Placement) -> ResolvedPlan:
     if plan.name == AUTO:
         reasons["windows"] = "for streaming"
     slots, reasons["slots"] = _slots(plan, placement)
+    window_slots = _window_slots(plan, placement, flow)
     tf32 = plan.tf32 and placement.has_tf32
-    given = replace(plan, t3=t3, flow=flow, vocoder=vocoder, slots=slots, tf32=tf32)
+    given = replace(
+        plan, t3=t3, flow=flow, vocoder=vocoder, slots=slots, window_slots=window_slots, tf32=tf32
+    )
     return ResolvedPlan(
         given, str(placement.device), {name: why for name, why in reasons.items() if why}
     )
@@ -72,6 +75,17 @@ def _slots(plan: Plan, placement: Placement) -> tuple[int, str]:
     if not plan.slots or placement.is_host:
         return 0, ""
     return plan.slots, "in one CUDA graph" if placement.has_graphs else ""
+
+
+def _window_slots(plan: Plan, placement: Placement, flow: str) -> int:
+    """A fixed number where a GPU waits for kernels anyway, and any number where the sums of a row
+    do not depend on the others. Elsewhere, unused rows would cost as much as used ones."""
+    if not plan.window_sizes:
+        return plan.window_slots
+    if not placement.is_host:
+        return max(1, plan.window_slots) if placement.has_graphs else 1
+    is_free = flow == "fp32" and deterministic.rows_are_independent()
+    return 0 if is_free and plan.window_slots != 1 else 1
 
 
 def _flow(plan: Plan, placement: Placement) -> tuple[Literal["fp32", "bf16"], str]:

@@ -42,9 +42,10 @@ def in_windows(
     parts = []
     for start, end in itertools.pairwise(cuts):
         here = slice(start, end)
-        part, left = solve_chunk(
-            flow.estimator, mu[here], drawn(80, seed=5), cond[here], noise[here],
-            Schedule(3, "cosine", 0.7), memories,
+        schedule, speaker = Schedule(3, "cosine", 0.7), drawn(1, 80, seed=5)
+        (part,), (left,) = solve_chunk(
+            flow.estimator, mu[None, here], speaker, cond[None, here], noise[None, here],
+            schedule, [memories],
         )  # fmt: skip
         memories.append(left)
         parts.append(part)
@@ -70,7 +71,7 @@ def masked(flow: Flow, mu: Tensor, cond: Tensor, noise: Tensor, cuts: tuple[int,
         h = last.end(last(torch.cat((h, skip), dim=-1), shift[-1], mask))
         final = estimator.final_proj
         velocity = estimator.final_block(h) @ final.weight[..., 0].T + final.bias
-        x = x + size * guide(velocity, schedule.guidance)
+        x = x + size * guide(velocity, schedule.guidance)[0]
     return x
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nightingale.backends.torch.flow.estimator import Context, Estimator
-from nightingale.backends.torch.flow.window import Window
+from nightingale.backends.torch.flow.window import AnyWindow
 
 
 class Bf16Estimator(nn.Module):
@@ -33,14 +33,14 @@ class Bf16Estimator(nn.Module):
         cond: Tensor,
         *,
         guided: bool,
-        window: Window | None = None,
+        window: AnyWindow | None = None,
     ) -> Context:
         """As `Estimator.context`."""
         known = (part.to(self.dtype) for part in (mu, speaker, cond))
         return self.estimator.context(*known, guided=guided, window=window)
 
     def forward(
-        self, x: Tensor, context: Context, shifts: Tensor, window: Window | None = None
+        self, x: Tensor, context: Context, shifts: Tensor, window: AnyWindow | None = None
     ) -> Tensor:
         """As `Estimator`; velocities in the precision of x."""
         velocity: Tensor = self.estimator(x.to(self.dtype), context, shifts, window)

@@ -6,15 +6,17 @@ full attention: every token has a say in every frame. Knows nothing of ids, voic
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nightingale.backends.torch.flow.conv import CausalConv
-from nightingale.backends.torch.flow.window import Window
+from nightingale.backends.torch.flow.conv import CausalConv, each
+from nightingale.backends.torch.flow.window import AnyWindow, alone, joined
 from nightingale.core import FRAMES_PER_TOKEN
 from nightingale.nn.deterministic import Linear, convolve
 from nightingale.nn.device import HOST
@@ -23,6 +25,7 @@ LOOKAHEAD_TOKENS = 3  # tokens that the convolution at the entrance sees to the 
 SLOWEST = 10_000.0  # wavelength of the slowest position wave, in 2 pi
 NORM_EPS = 1e-5
 BLOCK_NORM_EPS = 1e-12
+Waves = Callable[[int], Tensor]  # by the number of positions before: those of `distance_waves`
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ class Encoder(nn.Module):
         mask: Tensor | None = None,
         *,
         n_ahead: int = 0,
-        window: Window | None = None,
+        window: AnyWindow | None = None,
     ) -> Tensor:
         """`mask`, (T, T), says which token may look (rows) at which (columns); without it, all.
 
@@ -77,10 +80,11 @@ class LookAhead(nn.Module):
         self.conv1 = nn.Conv1d(d_model, d_model, LOOKAHEAD_TOKENS + 1)
         self.conv2 = CausalConv(d_model, d_model, 3)
 
-    def forward(self, x: Tensor, n_ahead: int = 0, window: Window | None = None) -> Tensor:
+    def forward(self, x: Tensor, n_ahead: int = 0, window: AnyWindow | None = None) -> Tensor:
         assert n_ahead in (0, LOOKAHEAD_TOKENS)
         padded = F.pad(x.transpose(1, 2), (0, LOOKAHEAD_TOKENS - n_ahead))
-        ahead = convolve(padded, self.conv1.weight, self.conv1.bias)
+        conv = self.conv1
+        ahead = each(lambda rows: convolve(rows, conv.weight, conv.bias), padded, window)
         here = x[:, : x.shape[1] - n_ahead]
         return here + self.conv2(F.leaky_relu(ahead).transpose(1, 2), window)
 
@@ -100,7 +104,7 @@ class _Upsample(nn.Module):
         super().__init__()
         self.conv = CausalConv(d_model, d_model, 2 * FRAMES_PER_TOKEN + 1)
 
-    def forward(self, x: Tensor, window: Window | None = None) -> Tensor:
+    def forward(self, x: Tensor, window: AnyWindow | None = None) -> Tensor:
         return self.conv(x.repeat_interleave(FRAMES_PER_TOKEN, dim=1), window)
 
 
@@ -114,10 +118,10 @@ class EncoderBlock(nn.Module):
         self.norm_ff = nn.LayerNorm(width, BLOCK_NORM_EPS)
 
     def forward(
-        self, x: Tensor, waves: Tensor, mask: Tensor | None, window: Window | None
+        self, x: Tensor, waves: Waves, mask: Tensor | None, window: AnyWindow | None
     ) -> Tensor:
         x = x + self.self_attn(self.norm_mha(x), waves, mask, window)
-        return x + self.feed_forward(self.norm_ff(x))
+        return x + self.feed_forward(self.norm_ff(x), window)
 
 
 class RelativeAttention(nn.Module):
@@ -139,23 +143,30 @@ class RelativeAttention(nn.Module):
         self.pos_bias_v = nn.Parameter(torch.zeros(n_heads, d_model // n_heads))
 
     def forward(
-        self, x: Tensor, waves: Tensor, mask: Tensor | None = None, window: Window | None = None
+        self, x: Tensor, waves: Waves, mask: Tensor | None = None, window: AnyWindow | None = None
     ) -> Tensor:
-        """(B, T, D) and the (T + T', D) of `distance_waves` -> (B, T, D), T' with all before."""
+        """(B, T, D) -> (B, T, D)"""
         queries = self._heads(self.linear_q(x))  # (B, H, T, D/H)
-        by_content = queries + self.pos_bias_u[:, None]
-        by_distance = (queries + self.pos_bias_v[:, None]) * queries.shape[-1] ** -0.5
-        distances = self._heads(self.linear_pos(waves))  # (H, 2 T, D/H)
-        scores = align_distances(by_distance @ distances.mT)  # (B, H, T, T')
-        if mask is not None:
-            scores = scores.masked_fill(~mask, -math.inf)
-        if scores.device != HOST:
-            # A view that starts anywhere: CUDA kernels read it by 16 bytes and check only strides.
-            scores = scores.contiguous()
         keys, values = self._heads(self.linear_k(x)), self._heads(self.linear_v(x))
-        if window is not None:
-            keys, values = (torch.cat(seen, dim=2) for seen in window.reach(keys, values))
-        out = F.scaled_dot_product_attention(by_content, keys, values, attn_mask=scores)
+        distances = functools.cache(lambda n: self._heads(self.linear_pos(waves(n))))
+
+        def attention(queries: Tensor, keys: list[Tensor], values: list[Tensor]) -> Tensor:
+            all_keys, all_values = joined(keys), joined(values)
+            by_content = queries + self.pos_bias_u[:, None]
+            by_distance = (queries + self.pos_bias_v[:, None]) * queries.shape[-1] ** -0.5
+            apart = distances(all_keys.shape[2] - queries.shape[2])  # (H, T + T', D/H)
+            scores = align_distances(by_distance @ apart.mT)  # (B, H, T, T')
+            if mask is not None:
+                scores = scores.masked_fill(~mask, -math.inf)
+            if scores.device != HOST:
+                # A view that starts anywhere: CUDA kernels read 16 bytes and check only strides.
+                scores = scores.contiguous()
+            return F.scaled_dot_product_attention(
+                by_content, all_keys, all_values, attn_mask=scores
+            )
+
+        attend = window.attend if window is not None else alone
+        out = attend(attention, queries, keys, values)
         return self.linear_out(out.transpose(1, 2).flatten(2))
 
     def _heads(self, x: Tensor) -> Tensor:
@@ -168,8 +179,8 @@ class _FeedForward(nn.Module):
         self.w_1 = Linear(d_model, d_ffn)
         self.w_2 = Linear(d_ffn, d_model)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.w_2(F.silu(self.w_1(x)))
+    def forward(self, x: Tensor, window: AnyWindow | None = None) -> Tensor:
+        return self.w_2(each(F.silu, self.w_1(x), window))
 
 
 def distance_waves(n: int, d_model: int, n_before: int = 0) -> Tensor:
@@ -207,10 +218,9 @@ def frame_mask(mask: Tensor) -> Tensor:
 
 
 def _through(
-    blocks: nn.ModuleList, x: Tensor, mask: Tensor | None, window: Window | None
+    blocks: nn.ModuleList, x: Tensor, mask: Tensor | None, window: AnyWindow | None
 ) -> Tensor:
-    n_before = window.n_before(dim=2) if window else 0
-    waves = distance_waves(x.shape[1], x.shape[2], n_before).to(x)
+    waves = functools.cache(lambda n_before: distance_waves(x.shape[1], x.shape[2], n_before).to(x))
     for block in blocks:
         x = block(x, waves, mask, window)
     return x

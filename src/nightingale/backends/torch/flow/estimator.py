@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nightingale.backends.torch.flow.conv import CausalConv, convolve_past
-from nightingale.backends.torch.flow.window import Window
+from nightingale.backends.torch.flow.conv import CausalConv, convolve_past, each
+from nightingale.backends.torch.flow.window import AnyWindow, alone, joined
 from nightingale.nn.deterministic import Linear, linear
 from nightingale.nn.device import HOST
 
@@ -47,10 +47,19 @@ class EstimatorConfig:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Context:
-    """What the entrance makes of mu, speaker and prompt mel: a row with them, one without."""
+    """What the entrance makes of mu, speaker and prompt mel: for each request a row with them, and
+    where it is guided one without."""
 
     conv: Tensor  # (B, M, D)
     shortcut: Tensor  # (B, M, D)
+
+    def added_to(self, conv: Tensor, shortcut: Tensor) -> tuple[Tensor, Tensor]:
+        """What it makes of x, (R, M, D), is the same for all rows of a request -> (B, M, D)"""
+        return _add(conv, self.conv), _add(shortcut, self.shortcut)
+
+
+def _add(x: Tensor, rows: Tensor) -> Tensor:
+    return (x[:, None] + rows.view(len(x), -1, *rows.shape[1:])).flatten(0, 1)
 
 
 class Estimator(nn.Module):
@@ -89,23 +98,25 @@ class Estimator(nn.Module):
         cond: Tensor,
         *,
         guided: bool,
-        window: Window | None = None,
+        window: AnyWindow | None = None,
     ) -> Context:
-        """(M, 80), (80,), (M, 80): constant over the steps; `guided` adds the row without them."""
-        unit = self._first.unit
-        known = torch.cat((mu, speaker.expand_as(mu), cond), dim=-1)
+        """(R, M, 80), (R, 80), (R, M, 80), of R requests: constant over the steps; `guided` adds
+        a row without them, behind that of each request."""
+        unit, known = self._first.unit, all_known(mu, speaker, cond)
         return make_context(unit.block1.conv, unit.res_conv, known, guided=guided, window=window)
 
     def forward(
-        self, x: Tensor, context: Context, shifts: Tensor, window: Window | None = None
+        self, x: Tensor, context: Context, shifts: Tensor, window: AnyWindow | None = None
     ) -> Tensor:
-        """(M, 80) and the (n_units, D) of this step -> velocities (B, M, 80), a row per context."""
+        """(R, M, 80) and the (n_units, D) of this step -> velocities (B, M, 80), a row per
+        context."""
         first, last = self._first, cast(Block, self.up_blocks[0])
         unit, n_mel = first.unit, self.config.n_mel
         conv = unit.block1.conv
-        h = convolve_past(x[None], conv.weight[:, :n_mel], conv.bias, window)
-        shortcut = linear(x[None], unit.res_conv.weight[:, :n_mel, 0], unit.res_conv.bias)
-        h = unit.finish(h + context.conv, shortcut + context.shortcut, shifts[0], window)
+        h = convolve_past(x, conv.weight[:, :n_mel], conv.bias, window)
+        shortcut = linear(x, unit.res_conv.weight[:, :n_mel, 0], unit.res_conv.bias)
+        h, shortcut = context.added_to(h, shortcut)
+        h = unit.finish(h, shortcut, shifts[0], window)
         skip = first.transform(h, window=window)
         h = first.end(skip, window)
         for block, shift in zip(self.mid_blocks, shifts[1:-1], strict=True):
@@ -142,19 +153,19 @@ class Block(nn.ModuleList):
         return cast("list[Transformer]", list(cast(nn.Sequential, self[1])))
 
     def forward(
-        self, x: Tensor, shift: Tensor, mask: Tensor | None = None, window: Window | None = None
+        self, x: Tensor, shift: Tensor, mask: Tensor | None = None, window: AnyWindow | None = None
     ) -> Tensor:
         return self.transform(self.unit(x, shift, window), mask, window)
 
     def transform(
-        self, x: Tensor, mask: Tensor | None = None, window: Window | None = None
+        self, x: Tensor, mask: Tensor | None = None, window: AnyWindow | None = None
     ) -> Tensor:
         """`mask` says who may look (rows) at whom (columns); without it, everybody at everybody."""
         for transformer in self.transformers:
             x = transformer(x, mask, window)
         return x
 
-    def end(self, x: Tensor, window: Window | None = None) -> Tensor:
+    def end(self, x: Tensor, window: AnyWindow | None = None) -> Tensor:
         return self[2](x, window)
 
 
@@ -168,15 +179,15 @@ class ResnetBlock(nn.Module):
         self.block2 = _ConvNorm(width, width)
         self.res_conv = nn.Conv1d(n_inputs, width, 1)
 
-    def forward(self, x: Tensor, shift: Tensor, window: Window | None = None) -> Tensor:
+    def forward(self, x: Tensor, shift: Tensor, window: AnyWindow | None = None) -> Tensor:
         shortcut = linear(x, self.res_conv.weight[..., 0], self.res_conv.bias)
         return self.finish(self.block1.conv(x, window), shortcut, shift, window)
 
     def finish(
-        self, h: Tensor, shortcut: Tensor, shift: Tensor, window: Window | None = None
+        self, h: Tensor, shortcut: Tensor, shift: Tensor, window: AnyWindow | None = None
     ) -> Tensor:
         """Everything behind the first convolution."""
-        return self.block2(self.block1.norm_act(h) + shift, window) + shortcut
+        return self.block2(self.block1.norm_act(h, window) + shift, window) + shortcut
 
 
 class _ConvNorm(nn.Module):
@@ -193,11 +204,11 @@ class _ConvNorm(nn.Module):
     def norm(self) -> nn.LayerNorm:
         return cast(nn.LayerNorm, self.block["2"])
 
-    def forward(self, x: Tensor, window: Window | None = None) -> Tensor:
-        return self.norm_act(self.conv(x, window))
+    def forward(self, x: Tensor, window: AnyWindow | None = None) -> Tensor:
+        return self.norm_act(self.conv(x, window), window)
 
-    def norm_act(self, h: Tensor) -> Tensor:
-        return F.mish(self.norm(h))
+    def norm_act(self, h: Tensor, window: AnyWindow | None = None) -> Tensor:
+        return each(F.mish, self.norm(h), window)
 
 
 class Transformer(nn.Module):
@@ -209,9 +220,9 @@ class Transformer(nn.Module):
         self.norm3 = nn.LayerNorm(width, NORM_EPS)
         self.ff = _FeedForward(width, d_ffn)
 
-    def forward(self, x: Tensor, mask: Tensor | None, window: Window | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None, window: AnyWindow | None = None) -> Tensor:
         x = x + self.attn1(self.norm1(x), mask, window)
-        return x + self.ff(self.norm3(x))
+        return x + self.ff(self.norm3(x), window)
 
 
 class _Attention(nn.Module):
@@ -223,14 +234,19 @@ class _Attention(nn.Module):
         self.to_v = Linear(width, n_heads * d_head, bias=False)
         self.to_out = nn.Sequential(Linear(n_heads * d_head, width))
 
-    def forward(self, x: Tensor, mask: Tensor | None, window: Window | None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None, window: AnyWindow | None) -> Tensor:
         queries, keys, values = (
             project(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
             for project in (self.to_q, self.to_k, self.to_v)
         )
-        if window is not None:
-            keys, values = (torch.cat(seen, dim=2) for seen in window.reach(keys, values))
-        out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+
+        def attention(queries: Tensor, keys: list[Tensor], values: list[Tensor]) -> Tensor:
+            return F.scaled_dot_product_attention(
+                queries, joined(keys), joined(values), attn_mask=mask
+            )
+
+        attend = window.attend if window is not None else alone
+        out = attend(attention, queries, keys, values)
         return self.to_out(out.transpose(1, 2).flatten(2))
 
 
@@ -248,8 +264,8 @@ class _FeedForward(nn.Module):
     def down_proj(self) -> nn.Module:
         return self.net["2"]
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(F.gelu(self.up_proj(x)))
+    def forward(self, x: Tensor, window: AnyWindow | None = None) -> Tensor:
+        return self.down_proj(each(F.gelu, self.up_proj(x), window))
 
 
 class _TimeMlp(nn.Module):
@@ -268,16 +284,23 @@ def make_context(
     known: Tensor,
     *,
     guided: bool,
-    window: Window | None,
+    window: AnyWindow | None,
 ) -> Context:
-    """What the entrance makes of the channels behind x: see `Estimator.context`; known (M, 240)."""
-    n_x = entrance.in_channels - known.shape[1]
-    conv = convolve_past(known[None], entrance.weight[:, n_x:], window=window)
-    shortcut = linear(known[None], residual.weight[:, n_x:, 0])
+    """What the entrance makes of the channels behind x: see `Estimator.context`, `all_known`."""
+    n_x = entrance.in_channels - known.shape[-1]
+    conv = convolve_past(known, entrance.weight[:, n_x:], window=window)
+    shortcut = linear(known, residual.weight[:, n_x:, 0])
     if guided:
-        conv = torch.cat((conv, torch.zeros_like(conv)))
-        shortcut = torch.cat((shortcut, torch.zeros_like(shortcut)))
+        conv, shortcut = (
+            torch.stack((part, torch.zeros_like(part)), dim=1).flatten(0, 1)
+            for part in (conv, shortcut)
+        )
     return Context(conv, shortcut)
+
+
+def all_known(mu: Tensor, speaker: Tensor, cond: Tensor) -> Tensor:
+    """(R, M, 240) of (R, M, 80), (R, 80) and (R, M, 80)"""
+    return torch.cat((mu, speaker[:, None].expand_as(mu), cond), dim=-1)
 
 
 def time_shifts(

@@ -17,6 +17,7 @@ from nightingale.backends.torch.flow.estimator import (
     Estimator,
     ResnetBlock,
     Transformer,
+    all_known,
     make_context,
     time_shifts,
 )
@@ -94,14 +95,15 @@ class FastEstimator(nn.Module):
         window: Window | None = None,
     ) -> Context:
         """As `Estimator.context`, and in fp32 like it."""
-        known = torch.cat((mu, speaker.expand_as(mu), cond), dim=-1)
+        known = all_known(mu, speaker, cond)
         return make_context(self.entrance, self.residual, known, guided=guided, window=window)
 
     def forward(
         self, x: Tensor, context: Context, shifts: Tensor, window: Window | None = None
     ) -> Tensor:
-        """(M, 80) and the (n_units, D) of this step -> velocities (B, M, 80), a row per context."""
-        noisy = x[None].bfloat16()
+        """(1, M, 80) and the (n_units, D) of this step -> velocities (B, M, 80), a row per
+        context."""
+        noisy = x.bfloat16()
         h = (self.x_conv(past(noisy, window=window)) + context.conv).bfloat16()
         residual = (self.x_around(noisy) + context.shortcut).bfloat16()
         stream = cast(_Unit, self.units[0]).finish(h, residual, shifts[0], window)

@@ -18,7 +18,14 @@ from torch import Tensor, nn
 from nightingale.backends.torch.flow.encoder import Encoder, EncoderConfig
 from nightingale.backends.torch.flow.estimator import Estimator, EstimatorConfig
 from nightingale.backends.torch.flow.solver import MEANFLOW, STANDARD, Schedule, solve, solve_chunk
-from nightingale.backends.torch.flow.window import FlowState, LayerCaches, StepCaches, Window
+from nightingale.backends.torch.flow.window import (
+    AnyWindow,
+    FlowState,
+    LayerCaches,
+    StepCaches,
+    Window,
+    joint,
+)
 from nightingale.core import FRAMES_PER_TOKEN, N_SPEECH_CODES, FlowPrompt
 from nightingale.errors import OptionError
 from nightingale.nn.deterministic import Linear
@@ -51,6 +58,17 @@ CONFIGS: dict[Decoder, FlowConfig] = {
     "standard": FlowConfig(),
     "meanflow": FlowConfig(estimator=EstimatorConfig(meanflow=True)),
 }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlowChunk:
+    """The next tokens of an utterance, and where its rendering stands."""
+
+    tokens: Tensor  # (N,)
+    prompt: FlowPrompt
+    state: FlowState
+    seed: int
+
 
 # In the released files, but without influence: see `encoder.RelativeAttention`.
 DEAD_TENSORS = ("encoder.*.self_attn.linear_k.bias",)
@@ -106,10 +124,10 @@ class Flow(nn.Module):
         tokens = torch.tensor(prompt.tokens)
         self._check(tokens, prompt)
         caches = LayerCaches()
-        mu = self._mu(tokens, 0, Window((), caches))
-        noise = torch.from_numpy(normal(0, NoiseStream.PROMPT_FRAMES, 0, *mu.shape))
-        cond = torch.tensor(prompt.mel[: len(mu)]).to(mu)
-        _, steps = self._solve_chunk(mu, prompt, cond, noise, ())
+        mu = self._mu(tokens[None], 0, Window((), caches))
+        noise = torch.from_numpy(normal(0, NoiseStream.PROMPT_FRAMES, 0, *mu.shape[1:]))[None]
+        cond = torch.tensor(prompt.mel[None, : mu.shape[1]]).to(mu)
+        _, (steps,) = self._solve_chunk(mu, [prompt], cond, noise, [()])
         return FlowState((caches,), (steps,))
 
     def prompt_bytes(self, n_tokens: int) -> int:
@@ -141,27 +159,49 @@ class Flow(nn.Module):
         A window sees the recording, the last `n_kept` windows and itself; nothing sees what comes
         later, but for the three tokens `n_ahead` at its end, which are looked at and not rendered.
         """
-        self._check(tokens, prompt)
-        caches = LayerCaches()
-        mu = self._mu(tokens, n_ahead, Window(flow_state.encoded, caches))
-        noise = torch.from_numpy(normal(seed, NoiseStream.FRAMES, flow_state.n_frames, *mu.shape))
-        before = flow_state.rendered
-        mel, steps = self._solve_chunk(mu, prompt, torch.zeros_like(mu), noise, before)
-        return mel.T.contiguous(), flow_state.followed_by(caches, steps, len(mu), n_kept)
+        chunk = FlowChunk(tokens, prompt, flow_state, seed)
+        (rendered,) = self.render_chunks([chunk], n_ahead=n_ahead, n_kept=n_kept)
+        return rendered
 
-    def _mu(self, tokens: Tensor, n_ahead: int, window: Window) -> Tensor:
-        embedded = self.input_embedding(tokens.to(self.input_embedding.weight.device))[None]
-        return self.encoder_proj(self.encoder(embedded, n_ahead=n_ahead, window=window))[0]
+    @torch.inference_mode()
+    def render_chunks(
+        self, chunks: Sequence[FlowChunk], *, n_ahead: int = 0, n_kept: int = 2, n_rows: int = 0
+    ) -> list[tuple[Tensor, FlowState]]:
+        """`render_chunk` for equally many tokens of several utterances, in one pass.
+
+        With `n_rows`, the pass has the shape of so many utterances, however few there are.
+        """
+        for chunk in chunks:
+            self._check(chunk.tokens, chunk.prompt)
+        n, states = max(n_rows, len(chunks)), [chunk.state for chunk in chunks]
+        caches = [LayerCaches() for _ in chunks]
+        windows = [Window(at.encoded, left) for at, left in zip(states, caches, strict=True)]
+        tokens = padded(torch.stack([chunk.tokens for chunk in chunks]), n)
+        mu = self._mu(tokens, n_ahead, joint(windows, n))
+        shape = mu.shape[1:]
+        drawn = [normal(c.seed, NoiseStream.FRAMES, c.state.n_frames, *shape) for c in chunks]
+        noise = padded(torch.from_numpy(np.stack(drawn)), n)
+        before, prompts = [at.rendered for at in states], [chunk.prompt for chunk in chunks]
+        mel, steps = self._solve_chunk(mu, prompts, torch.zeros_like(mu), noise, before)
+        return [
+            (frames.T.contiguous(), at.followed_by(left, step, len(frames), n_kept))
+            for frames, at, left, step in zip(mel, states, caches, steps, strict=False)
+        ]
+
+    def _mu(self, tokens: Tensor, n_ahead: int, window: AnyWindow) -> Tensor:
+        embedded = self.input_embedding(tokens.to(self.input_embedding.weight.device))
+        return self.encoder_proj(self.encoder(embedded, n_ahead=n_ahead, window=window))
 
     def _solve_chunk(
         self,
         mu: Tensor,
-        prompt: FlowPrompt,
+        prompts: Sequence[FlowPrompt],
         cond: Tensor,
         noise: Tensor,
-        before: Sequence[StepCaches],
-    ) -> tuple[Tensor, StepCaches]:
-        speaker, schedule = self.speaker(prompt), self.config.schedule
+        before: Sequence[Sequence[StepCaches]],
+    ) -> tuple[Tensor, list[StepCaches]]:
+        speaker = padded(torch.stack([self.speaker(prompt) for prompt in prompts]), len(mu))
+        schedule = self.config.schedule
         return solve_chunk(self.estimator, mu, speaker, cond, noise, schedule, before)
 
     def _schedule(self, wanted: Schedule | None) -> Schedule:
@@ -221,6 +261,12 @@ class Flow(nn.Module):
                 f"{list(xvector)}, but needs mel [{n_even} or {n_even + 1}, {n_mel}] and x-vector "
                 f"[{config.d_xvector}]: make it anew"
             )
+
+
+def padded(x: Tensor, n_rows: int) -> Tensor:
+    """(R, ...) -> (n_rows, ...): zeros behind the rows that there are"""
+    missing = n_rows - len(x)
+    return torch.cat((x, x.new_zeros(missing, *x.shape[1:]))) if missing else x
 
 
 def frame_noise(seed: int, n_prompt: int, n_new: int, n_mel: int) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from nightingale.backends.torch.flow.estimator import Estimator
-from nightingale.backends.torch.flow.window import LayerCaches, StepCaches, Window
+from nightingale.backends.torch.flow.window import LayerCaches, StepCaches, Window, joint
 from nightingale.errors import OptionError
 from nightingale.nn.device import HOST
 
@@ -54,12 +54,13 @@ def solve(
     """Yields x after every step, (M, 80); the last one is the mel. Noise is (M, 80), as mu."""
     times = schedule.times()
     shifts = estimator.shifts(times[:-1], times[1:])
-    context = estimator.context(mu, speaker, cond, guided=schedule.guidance > 0)
-    x = noise.to(mu)
+    known = (part[None] for part in (mu, speaker, cond))
+    context = estimator.context(*known, guided=schedule.guidance > 0)
+    x = noise.to(mu)[None]
     for shift, size in zip(shifts, times.diff().tolist(), strict=True):
         velocity = estimator(x, context, shift)
         x = x + size * guide(velocity, schedule.guidance)
-        yield x
+        yield x[0]
 
 
 @torch.inference_mode()
@@ -70,25 +71,34 @@ def solve_chunk(
     cond: Tensor,
     noise: Tensor,
     schedule: Schedule,
-    before: Sequence[StepCaches],
-) -> tuple[Tensor, StepCaches]:
-    """As `solve`, for frames behind others that are cached; the mel, and what they leave."""
+    before: Sequence[Sequence[StepCaches]],
+) -> tuple[Tensor, list[StepCaches]]:
+    """As `solve`, for frames of R requests behind others of theirs that are cached.
+
+    (R, M, 80), (R, 80), ... -> the mel of each, (R, M, 80), and what each leaves. There may be more
+    rows than requests in `before`: they are computed for the shape alone.
+    """
     times = schedule.times()
     shifts = estimator.shifts(times[:-1], times[1:])
-    left = StepCaches()
-    window = Window([steps.known for steps in before], left.known)
+    left, n = [StepCaches() for _ in before], len(mu)
+    known = zip(before, left, strict=True)
+    window = joint([Window([s.known for s in seen], own.known) for seen, own in known], n)
     context = estimator.context(mu, speaker, cond, guided=schedule.guidance > 0, window=window)
     x = noise.to(mu)
     for step, size in enumerate(times.diff().tolist()):
-        left.steps.append(LayerCaches())
-        window = Window([steps.steps[step] for steps in before], left.steps[-1])
+        for own in left:
+            own.steps.append(LayerCaches())
+        caches = zip(before, left, strict=True)
+        windows = [Window([s.steps[step] for s in seen], own.steps[step]) for seen, own in caches]
+        window = joint(windows, n)
         velocity = estimator(x, context, shifts[step], window)
         x = x + size * guide(velocity, schedule.guidance)
     return x, left
 
 
 def guide(velocity: Tensor, guidance: float) -> Tensor:
-    """Rows with and without voice and tokens, (2, M, 80), or one row as it is -> (M, 80)"""
+    """Rows with and without voice and tokens, in turn, (2 R, M, 80), or one row of each request as
+    it is -> (R, M, 80)"""
     if guidance == 0:
-        return velocity[0]
-    return (1 + guidance) * velocity[0] - guidance * velocity[1]
+        return velocity
+    return (1 + guidance) * velocity[0::2] - guidance * velocity[1::2]

@@ -7,12 +7,15 @@ so nothing needs a name. Knows nothing of layers, voices or schedules.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+# queries (B, H, T, D/H), and keys and values of all that they may look at -> as the queries
+Attention = Callable[[Tensor, list[Tensor], list[Tensor]], Tensor]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +80,16 @@ class FlowState:
         )
 
 
+def alone(attention: Attention, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Attention of frames that have none before them, and leave nothing."""
+    return attention(queries, [keys], [values])
+
+
+def joined(parts: list[Tensor]) -> Tensor:
+    """Keys or values, (B, H, T, D/H), of one window after the other."""
+    return torch.cat(parts, dim=2) if len(parts) > 1 else parts[0]
+
+
 class Window:
     """One pass over frames that follow others; without any before them, they are the first."""
 
@@ -96,10 +109,6 @@ class Window:
         self._n_tails += 1
         return joined
 
-    def n_before(self, dim: int) -> int:
-        """How many positions the next attention will find before its own, along `dim`."""
-        return sum(caches.keys[self._n_attentions].shape[dim] for caches in self._before)
-
     def reach(self, keys: Tensor, values: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """Keys and values of all frames before these, and of these at the end."""
         if self._left is not None:
@@ -111,3 +120,47 @@ class Window:
             [*(caches.keys[at] for caches in self._before), keys],
             [*(caches.values[at] for caches in self._before), values],
         )
+
+    def attend(self, attention: Attention, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Attention of these frames to themselves and to all before them."""
+        return attention(queries, *self.reach(keys, values))
+
+
+class JointWindow:
+    """Windows of several requests in one pass: rows of the first, then those of the second, ...
+
+    Each has its own frames before it, and attends for itself, so nothing of one reaches another.
+    Rows behind the last request's are there for the shape alone, and attend to nothing.
+    """
+
+    def __init__(self, windows: Sequence[Window], n_requests: int) -> None:
+        self._windows, self.n_requests = windows, n_requests  # with those for the shape
+
+    def past(self, x: Tensor, n: int) -> Tensor:
+        """As `Window.past`, for the rows of all."""
+        rows = x.chunk(self.n_requests)
+        joined = [window.past(row, n) for window, row in zip(self._windows, rows, strict=False)]
+        if len(unused := self._unused(x)):
+            joined.append(F.pad(unused, (0, 0, n, 0)))
+        return torch.cat(joined)
+
+    def attend(self, attention: Attention, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """As `Window.attend`, for the rows of all."""
+        rows = zip(*(x.chunk(self.n_requests) for x in (queries, keys, values)), strict=True)
+        heard = [
+            window.attend(attention, *row) for window, row in zip(self._windows, rows, strict=False)
+        ]
+        if len(unused := self._unused(queries)):
+            heard.append(torch.zeros_like(unused))
+        return torch.cat(heard)
+
+    def _unused(self, x: Tensor) -> Tensor:
+        return x[len(x) // self.n_requests * len(self._windows) :]
+
+
+AnyWindow = Window | JointWindow
+
+
+def joint(windows: Sequence[Window], n_requests: int) -> AnyWindow:
+    """One is a window like any other."""
+    return windows[0] if n_requests == 1 else JointWindow(windows, n_requests)
