@@ -128,3 +128,17 @@ def test_a_voice_that_changed_is_not_spoken_with(tmp_path: Path) -> None:
         assert refused.value.status == 410
 
     asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_any_server_of_the_same_kind_continues_a_response(server: Server) -> None:
+    """As if the first one were gone: nothing is known here but what the client shows."""
+    url, body = f"{server.url}/v1/audio/speech", server.body("Hello there.", seed=5)
+    whole = httpx.post(url, json=body, timeout=60)
+    shown = {"x-resume-from": "1000", "x-fingerprint": whole.headers["x-fingerprint"]}
+    rest = httpx.post(url, json=body, headers=shown, timeout=60)
+    assert rest.content == whole.content[1000:]
+    other = httpx.post(url, json=body, headers={**shown, "x-fingerprint": "0" * 16}, timeout=60)
+    assert other.status_code == 410 and other.json()["error"]["code"] == "model_changed"
+    broken = httpx.post(url, json=body, headers={**shown, "x-resume-from": "-1"}, timeout=60)
+    assert broken.status_code == 400
