@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from pathlib import Path
 
@@ -93,6 +94,14 @@ def test_show_text_prints_what_would_be_spoken() -> None:
     assert (shown.exit_code, shown.stdout) == (0, "Am dritten Mai: fünfundzwanzig Kilogramm\n")
     shown = CliRunner().invoke(app, ["say", "--show-text", "--normalization", "off", "25 kg"])
     assert shown.stdout == "25 kg\n"
+
+
+def test_show_text_detects_the_language_among_those_of_the_model(tmp_path: Path) -> None:
+    arguments = ["say", "--show-text", "--language", "auto", "It cost $3 in all."]
+    environment = {"NIGHTINGALE_HOME": str(tmp_path)}
+    shown = CliRunner().invoke(app, arguments, env=environment)
+    assert shown.stdout == "It cost three dollars in all.\n"
+    assert re.search(r"Language: English \(en\), detected with confidence [01]\.\d\d", shown.stderr)
 
 
 def test_show_text_knows_pronunciations(tmp_path: Path) -> None:

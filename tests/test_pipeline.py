@@ -244,7 +244,7 @@ def test_what_cannot_be_spoken_is_refused_by_name(releases: Path, home: Path) ->
 def test_a_model_that_says_nothing_is_an_error(releases: Path, home: Path) -> None:
     tts = load(releases, "english", home)
     with pytest.raises(SpeechError, match="another seed"):
-        list(tts._codes(iter([6562]), lambda _: None, SpeechState()))
+        list(tts._synthesizer._codes(iter([6562]), lambda _: None, SpeechState()))
 
 
 def test_a_model_that_is_not_here_is_explained(

@@ -145,6 +145,7 @@ def test_a_plan_without_windows_gives_whole_parts() -> None:
 
 def test_the_length_of_a_text_and_of_its_parts() -> None:
     assert expected_seconds("x" * 150) == pytest.approx(10)
+    assert window_seconds(WINDOW_SIZES, 2.0) == tuple(size / 2 for size in WINDOWS)
     assert expected_seconds("你好" * 5) == pytest.approx(2)
     assert expected_seconds("1234567890") == pytest.approx(4)  # it is said in words
     two = "This is a sentence. This is another one."

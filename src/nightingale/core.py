@@ -47,10 +47,12 @@ class Options:
     """How one request is spoken. The only place where a default is written."""
 
     # what is spoken
-    language: str | None = "en"  # None: no language tag (Multilingual only)
+    # auto: detected from the text; None: no language tag (Multilingual only)
+    language: str | None = "en"
     normalization: str = "auto"  # figures as words: auto (the language's), off, or a locale
     markup: str = "auto"  # tags such as [pause:500ms] are followed; off: they are text
     pronunciations: Pronunciations = ()
+    speed: float = 1.0  # of speech, 0.5 to 2.0; the pitch stays
     exaggeration: float = 0.5  # not Turbo and Nano
     guard: bool = True  # keep to the text, where the model can tell how far it has come
 
@@ -90,6 +92,7 @@ class Options:
         if self.markup not in ("auto", "off"):
             raise OptionError(f"markup is {self.markup!r}, but must be auto or off")
         self._check_pronunciations()
+        self._check("speed", MIN_SPEED, MAX_SPEED)
         self._check("exaggeration", 0.0, 10.0)
         self._check("cfg_weight", 0.0, 10.0)
         self._check("temperature", 0.0, 10.0)
@@ -132,6 +135,7 @@ class OptionFields(TypedDict, total=False):
     normalization: str
     markup: str
     pronunciations: Pronunciations
+    speed: float
     exaggeration: float
     guard: bool
     cfg_weight: float
@@ -246,6 +250,7 @@ class Voice:
     t3: T3Prompt
     flow: FlowPrompt
     gain_db: float = 0.0  # of the samples: makes the voices of a model equally loud
+    speed: float = 1.0  # its own: a request's speed is relative to it
 
 
 @dataclass(frozen=True, slots=True, eq=False)

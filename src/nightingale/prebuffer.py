@@ -73,9 +73,9 @@ def _plain(text: str) -> str:
         return text
 
 
-def window_seconds(grid: Sequence[int]) -> tuple[float, ...]:
+def window_seconds(grid: Sequence[int], speed: float = 1.0) -> tuple[float, ...]:
     """The lengths of the chunks that a grid of windows gives; without one, whole parts."""
-    return tuple(n_tokens / TOKENS_PER_SECOND for n_tokens in grid) or (WHOLE_PART_S,)
+    return tuple(n_tokens / TOKENS_PER_SECOND / speed for n_tokens in grid) or (WHOLE_PART_S,)
 
 
 def prebuffer_s(rtf: float, coming: Iterable[Coming]) -> float:

@@ -12,6 +12,7 @@ import numpy as np
 from nightingale.audio.pauses import JoinState
 from nightingale.backends.base import DecodedWindow, TokenEvent, WindowJob
 from nightingale.core import SAMPLES_PER_SECOND, TOKENS_PER_SECOND, AudioChunk, Timings, Word
+from nightingale.text.detection import DetectedLanguage
 from nightingale.text.readable import MAX_UNSPOKEN
 from nightingale.text.split import TextPart
 from nightingale.text.words import Span
@@ -25,6 +26,7 @@ class Part:
     spans: list[Span]
     places: Sequence[int]  # grows while it is spoken
     start_s: float
+    speed: float = 1.0
     is_settled: bool = False  # `start_s` is exact
 
     def words(self) -> Iterator[Word]:
@@ -36,7 +38,7 @@ class Part:
         known = [at for at in begun if at is not None]
         ends = [*known[1:], len(self.places)]
         for span, start, end in zip(self.spans, known, ends, strict=False):
-            times = (self.start_s + at / TOKENS_PER_SECOND for at in (start, end))
+            times = (self.start_s + at / TOKENS_PER_SECOND / self.speed for at in (start, end))
             yield Word(span.text, *(max(0.0, time) for time in times))
 
 
@@ -115,6 +117,8 @@ class SpeechState:
     event: TokenEvent | None = None  # its next token, computed beside others'
     window_job: WindowJob | None = None  # what is computed next is no token but this window
     decoded: DecodedWindow | None = None  # what came of it, computed beside others'
+    language: DetectedLanguage | None = None  # where it was to be detected
+    speed: float = 1.0  # of the part that is spoken: the request's, the voice's and the mark-up's
 
     def note_ignored(self, tag: str) -> None:
         """Mark-up that is not followed is reported with the characters that are not read."""
@@ -138,7 +142,7 @@ class SpeechState:
 
     def open_part(self, spans: list[Span], places: Sequence[int]) -> None:
         """A new part of the text begins where the sound has come to, or a little later."""
-        self.parts.append(Part(spans, places, self.n_samples / SAMPLES_PER_SECOND))
+        self.parts.append(Part(spans, places, self.n_samples / SAMPLES_PER_SECOND, self.speed))
 
     def settle_part(self, start: int) -> None:
         """Its first sample would be this one, had no silence been cut off."""
@@ -237,6 +241,16 @@ class SpeechStream:
     def unspoken(self) -> tuple[str, ...]:
         """Characters that the model cannot read and tags that are not followed, each once."""
         return tuple(self._state.unspoken)
+
+    @property
+    def language(self) -> DetectedLanguage | None:
+        """What language the text is in, if that was to be detected and is known yet."""
+        return self._state.language
+
+    @property
+    def speed(self) -> float:
+        """At which the part under way is spoken: the request's and the voice's together."""
+        return self._state.speed
 
     @property
     def parts(self) -> tuple[Part, ...]:

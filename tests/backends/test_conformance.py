@@ -24,6 +24,7 @@ from nightingale.core import (
     END_OF_SPEECH,
     N_SPEECH_CODES,
     PLANS,
+    SAMPLES_PER_FRAME,
     SAMPLES_PER_TOKEN,
     FlowPrompt,
     Plan,
@@ -162,14 +163,14 @@ def test_no_text_is_refused_by_name(whole: Components) -> None:
 
 
 def decoded(
-    model: Components, codes: list[int], seed: int, *, by_bytes: bool = False
+    model: Components, codes: list[int], seed: int, *, by_bytes: bool = False, speed: float = 1.0
 ) -> np.ndarray:
     decoder, prompt = model.loaded.wave_decoder, model.voice.flow
-    state: WaveState = decoder.start(prompt, seed)
+    state: WaveState = decoder.start(prompt, seed, speed)
     parts = []
     for window in filter(None, token_windows(codes, model.plan.window_sizes)):
         if by_bytes:
-            state = decoder.restore(state.to_bytes(), prompt, seed)
+            state = decoder.restore(state.to_bytes(), prompt, seed, speed)
         (made,) = decoder.decode([WindowJob(window, state)])
         parts.append(made.samples)
         state = made.state
@@ -192,8 +193,19 @@ def test_every_token_has_its_samples(
 
 
 def test_a_state_survives_as_bytes(windowed: Components, codes: list[int]) -> None:
-    through_bytes = decoded(windowed, codes, 5, by_bytes=True)
-    assert np.array_equal(through_bytes, decoded(windowed, codes, 5))
+    for speed in (1.0, 0.8):
+        through_bytes = decoded(windowed, codes, 5, by_bytes=True, speed=speed)
+        assert np.array_equal(through_bytes, decoded(windowed, codes, 5, speed=speed))
+
+
+def test_speed_changes_the_length_of_all_windows_together(
+    whole: Components, windowed: Components, codes: list[int]
+) -> None:
+    for model in (whole, windowed):
+        n_plain = len(decoded(model, codes, 5))
+        for speed in (0.5, 1.3):
+            n_samples = len(decoded(model, codes, 5, speed=speed))
+            assert abs(n_samples - n_plain / speed) <= SAMPLES_PER_FRAME
 
 
 def test_batch_mates_change_no_sample(windowed: Components, codes: list[int]) -> None:
@@ -239,13 +251,19 @@ class Forgetful:
         self._decoder = decoder
         self.start, self.decode, self.forget = decoder.start, decoder.decode, decoder.forget
 
-    def restore(self, data: bytes, prompt: FlowPrompt, seed: int) -> WaveState:  # noqa: ARG002
-        return self.start(prompt, seed)
+    def restore(
+        self,
+        data: bytes,  # noqa: ARG002
+        prompt: FlowPrompt,
+        seed: int,
+        speed: float = 1.0,
+    ) -> WaveState:
+        return self.start(prompt, seed, speed)
 
 
 @pytest.mark.slow
 def test_planted_faults_are_found(
-    backend: str, whole: Components, windowed: Components, codes: list[int]
+    whole: Components, windowed: Components, codes: list[int]
 ) -> None:
     leaky = replace(whole.loaded, token_engine=Leaky(whole.loaded.token_engine))
     for test in (
@@ -254,7 +272,6 @@ def test_planted_faults_are_found(
     ):
         with pytest.raises(AssertionError):
             test(replace(whole, loaded=leaky))
-    if backend != "sine":  # which has no state
-        forgetful = replace(windowed.loaded, wave_decoder=Forgetful(windowed.loaded.wave_decoder))
-        with pytest.raises(AssertionError):
-            test_a_state_survives_as_bytes(replace(windowed, loaded=forgetful), codes)
+    forgetful = replace(windowed.loaded, wave_decoder=Forgetful(windowed.loaded.wave_decoder))
+    with pytest.raises(AssertionError):
+        test_a_state_survives_as_bytes(replace(windowed, loaded=forgetful), codes)

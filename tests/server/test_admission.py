@@ -217,6 +217,12 @@ def test_feasibility_is_the_sum_of_factors_for_long_streams() -> None:
     assert not is_feasible([Demand(8.0, 80.0)], Demand(8.0, 80.0), 0.9, 0.9)
 
 
+def test_faster_speech_takes_more_of_the_time() -> None:
+    fast, slow = LONG._replace(speed=2.0), LONG._replace(speed=0.5)
+    assert not is_feasible([LONG, fast], LONG, 0.29, 0.9)
+    assert is_feasible([slow, slow, LONG], LONG, 0.29, 0.9)
+
+
 def test_a_stream_that_has_just_begun_is_not_delayed_by_a_new_one() -> None:
     assert not is_feasible([Demand(0.3, 2.0)], Demand(0.0, 2.0), 0.2, 0.9)
     assert is_feasible([Demand(0.5, 2.0)], Demand(0.0, 2.0), 0.2, 0.9)

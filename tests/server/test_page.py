@@ -148,7 +148,26 @@ def test_languages_are_offered_if_there_are_several(page: Any) -> None:
     page.route("**/v1/models", lambda route: route.fulfill(json={"data": [listed]}))
     page.reload()
     page.wait_for_selector("#language")
-    assert page.locator("#language option").all_inner_texts() == ["English", "German", "Chinese"]
+    offered = ["English", "German", "Chinese", "Detect"]
+    assert page.locator("#language option").all_inner_texts() == offered
+
+
+def test_speed_is_a_slider_among_the_options(page: Any, server: Server) -> None:
+    assert not page.is_visible("#speed")
+    page.click("summary")
+    page.focus("#speed")
+    for _ in range(5):
+        page.keyboard.press("ArrowRight")
+    assert page.inner_text("#shown-speed") == "1.25 ×"
+    _speak(page, "Hello there.")
+    takes = page.locator("#takes li")
+    assert "speed 1.25" in takes.nth(0).inner_text()
+    with page.expect_download() as download:
+        takes.nth(0).locator("a").click()
+    assert Path(download.value.path()).read_bytes()[44:] == server.speak("Hello there.", speed=1.25)
+    page.fill("#speed", "2")
+    takes.nth(0).locator("button").click()
+    assert page.input_value("#speed") == "1.25"
 
 
 def test_buttons_share_a_row_on_a_phone(page: Any) -> None:

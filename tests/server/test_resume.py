@@ -96,9 +96,11 @@ def test_only_the_part_under_way_is_computed_again(run: Callable[..., None], sol
         assert spoken(resumed) == spoken(whole)
 
         pieces = [f"{part} " for part in PARTS]
-        ask = WorkerRequest(it.ask(seed=2).options, list(pieces), is_arriving=True)
+        options = it.ask(seed=2, speed=0.8).options
+        ask = WorkerRequest(options, list(pieces), is_arriving=True)
         async with it.dispatcher.speak(ask) as arriving:
-            assert np.array_equal(await listen(it, arriving, [2]), solo(pieces, seed=2))
+            assert np.array_equal(await listen(it, arriving, [2]), solo(pieces, seed=2, speed=0.8))
+        assert arriving.speed == 0.8
 
     run(check)
 

@@ -66,14 +66,16 @@ def pcm(solo: Solo, pieces: list[str], **options: Any) -> bytes:
 
 def test_text_in_pieces_becomes_sound_and_words(server: Server, solo: Solo) -> None:
     with calling(server) as caller:
-        caller.start(seed=4)
+        caller.start(seed=4, speed=1.25, language="auto")
         for piece in PIECES:
             caller.say("text", text=piece)
         caller.say("end")
         assert caller.hear()["type"] == "started"
         done = caller.hear()
     assert done["type"] == "done", done
-    assert caller.sound[""] == pcm(solo, PIECES, seed=4)
+    assert caller.sound[""] == pcm(solo, PIECES, seed=4, speed=1.25)
+    assert done["language"] == "en"
+    assert 0 < done["language_confidence"] <= 1
     assert done["bytes"] == len(caller.sound[""])
     said = " ".join(word["word"] for word in caller.words.get("", []))
     if said:

@@ -161,6 +161,8 @@ def test_pipes_and_folders_are_no_voice_files(tmp_path: Path) -> None:
         json.dumps({"family": "turbo", "output_gain_db": 1e9}),
         '{"family": "turbo", "output_gain_db": NaN}',
         json.dumps({"family": "turbo", "gain_db": "loud"}),
+        json.dumps({"family": "turbo", "speed": 9}),
+        '{"family": "turbo", "speed": NaN}',
     ],
 )
 def test_a_voice_file_with_a_broken_card_is_refused_in_one_sentence(

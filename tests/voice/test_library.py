@@ -47,13 +47,15 @@ def test_a_saved_voice_comes_back_with_its_card(library: VoiceLibrary) -> None:
 
 
 def test_the_gains_of_a_voice_come_back(library: VoiceLibrary) -> None:
-    voice = dataclasses.replace(some_voice(), gain_db=-2.5)
+    voice = dataclasses.replace(some_voice(), gain_db=-2.5, speed=0.85)
     library.save("anna", voice, dataclasses.replace(CARD, gain_db=4.2))
     loaded, metadata = library.load("anna")
     assert loaded.gain_db == metadata.output_gain_db == -2.5
+    assert loaded.speed == metadata.speed == 0.85
     assert metadata.gain_db == 4.2
     library.save("old", some_voice(), CARD)
     assert library.load("old")[0].gain_db == 0.0
+    assert library.load("old")[0].speed == 1.0
 
 
 def test_names_are_listed_in_order(library: VoiceLibrary) -> None:

@@ -112,14 +112,15 @@ class DecodedWindow:
 class WaveDecoder(Protocol):
     """Windows of speech tokens -> samples at 24 kHz."""
 
-    def start(self, prompt: FlowPrompt, seed: int) -> WaveState:
-        """The beginning of an utterance in a voice."""
+    def start(self, prompt: FlowPrompt, seed: int, speed: float = 1.0) -> WaveState:
+        """The beginning of an utterance in a voice. At another speed than 1, `speaking_rate` makes
+        other mel frames of those that would be heard."""
 
     def decode(self, jobs: Sequence[WindowJob]) -> list[DecodedWindow]:
         """One job or many, each isolated from the others."""
 
-    def restore(self, data: bytes, prompt: FlowPrompt, seed: int) -> WaveState:
-        """A state from its bytes; voice and seed are those that it was started with."""
+    def restore(self, data: bytes, prompt: FlowPrompt, seed: int, speed: float = 1.0) -> WaveState:
+        """A state from its bytes; voice, seed and speed are those that it was started with."""
 
     def forget(self, prompt: FlowPrompt) -> None:
         """Drop everything that was computed from a voice."""

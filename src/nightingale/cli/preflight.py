@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from nightingale import backends
 from nightingale.cli import player
+from nightingale.cli.terminal import stderr
 from nightingale.core import DEFAULT_VOICE, Options, Plan, check_device
 from nightingale.errors import NotPulledError, OptionError
+from nightingale.text.detection import DETECT, detect_language
 from nightingale.text.languages import LANGUAGES, check_language
 
 if TYPE_CHECKING:
@@ -118,8 +120,20 @@ def check_options(model: Model, given: dict[str, Any], name: str | None = None) 
     if name and folder.is_dir() and len(spoken) > 1 and re.fullmatch("[a-z]{2}", wanted):
         file = next(folder / part.path for part in model.parts if part.role == "tokenizer")
         spoken += [wanted] * (f'"[{wanted}]"' in file.read_text(encoding="utf-8"))
-    check_language(options.language, spoken)
+    if options.language != DETECT:
+        check_language(options.language, spoken)
     return options
+
+
+def detect(model: str | None, home: Path, text: str, *, quiet: bool) -> str:
+    """The language of a text, of those that the model speaks; says which."""
+    found = detect_language(text, check_model(model, home).languages)
+    if not quiet:
+        name = LANGUAGES.get(found.code, found.code)
+        stderr().print(
+            f"Language: {name} ({found.code}), detected with confidence {found.confidence:.2f}"
+        )
+    return found.code
 
 
 def check_plan(plan: str, decoder: str | None, device: str, backend: str) -> None:

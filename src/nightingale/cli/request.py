@@ -111,6 +111,7 @@ class Request:
         if self.is_streamed:
             speech = tts.stream(text, voice, **self.options)
             seconds = expected_seconds(text) if isinstance(text, str) else 0.0
+            seconds /= self.checked.speed
             meter = live.Meter(Prebuffered(speech, seconds))
             with live.shown(meter, console, quiet=self.is_quiet):
                 live.deliver(meter.samples(), self.target, speech.cancel)
@@ -119,6 +120,8 @@ class Request:
                 speech = progress.follow(tts.stream, voice, self.options)
                 live.deliver((chunk.samples for chunk in speech), self.target, speech.cancel)
         warn(speech.is_complete, speech.unspoken, console)
+        if speech.language is not None and not self.is_quiet:
+            console.print(f"Language: {speech.language}")
 
     def _speak_to(self, file: Path, text: Text, console: Console) -> None:
         """To a file that nobody needs after an interruption."""

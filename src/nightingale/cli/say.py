@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from nightingale.cli import text_input
 from nightingale.cli.terminal import stderr, terminable
 from nightingale.core import AUTO, DEVICES, PLANS
 from nightingale.settings import Settings
+from nightingale.text.detection import DETECT
 
 
 class SayCommand(TyperCommand):
@@ -58,7 +60,9 @@ def say(  # noqa: PLR0913, PLR0917
     ),
     voice: str | None = typer.Option(None, help="Voice from `nightingale voice list`."),
     model: str | None = typer.Option(None, help="Model name, or a folder with its files."),
-    language: str | None = typer.Option(None, help="Language code, such as de."),
+    language: str | None = typer.Option(
+        None, help="Language code, such as de; auto detects it from the text."
+    ),
     normalization: str | None = typer.Option(
         None, help="Read figures as words: auto (default), off, or a locale such as en-GB."
     ),
@@ -71,6 +75,7 @@ def say(  # noqa: PLR0913, PLR0917
     pronunciations: Path | None = typer.Option(
         None, help="File with pronunciations. Default: pronunciations.toml of the home folder."
     ),
+    speed: float | None = typer.Option(None, help="Speaking rate, 0.5 to 2.0; same pitch."),
     seed: int | None = typer.Option(None, help="Random seed; same seed, same audio."),
     temperature: float | None = typer.Option(None, help="Sampling temperature; 0 = greedy."),
     exaggeration: float | None = typer.Option(None, help="Emotional intensity."),
@@ -107,31 +112,24 @@ def say(  # noqa: PLR0913, PLR0917
     from nightingale.cli.request import Request
 
     settings: Settings = context.obj
-    given = {
-        "language": language,
-        "normalization": normalization,
-        "markup": markup,
-        "seed": seed,
-        "temperature": temperature,
-        "exaggeration": exaggeration,
-        "cfg_weight": cfg_weight,
-        "repetition_penalty": repetition_penalty,
-        "min_p": min_p,
-        "top_p": top_p,
-        "top_k": top_k,
-        "max_tokens": max_tokens,
-        "sentence_pause_ms": sentence_pause_ms,
-        "item_pause_ms": item_pause_ms,
-        "paragraph_pause_ms": paragraph_pause_ms,
-        "heading_pause_ms": heading_pause_ms,
-    }
-    options: dict[str, Any] = {name: v for name, v in given.items() if v is not None}
     words = words or []
     text_input.check_source(words, file)
+    is_arriving, read = stream and words == ["-"], cache(lambda: text_input.read(words, file))
+    if language == DETECT and not is_arriving:
+        language = preflight.detect(model, settings.home, read(), quiet=quiet)
+    given = {
+        "language": language, "normalization": normalization, "markup": markup, "speed": speed,
+        "seed": seed, "temperature": temperature, "exaggeration": exaggeration,
+        "cfg_weight": cfg_weight, "repetition_penalty": repetition_penalty, "min_p": min_p,
+        "top_p": top_p, "top_k": top_k, "max_tokens": max_tokens,
+        "sentence_pause_ms": sentence_pause_ms, "item_pause_ms": item_pause_ms,
+        "paragraph_pause_ms": paragraph_pause_ms, "heading_pause_ms": heading_pause_ms,
+    }  # fmt: skip
+    options: dict[str, Any] = {name: v for name, v in given.items() if v is not None}
     said = text_input.pronunciations(pronunciations, settings.home, language, voice)
     options |= {"pronunciations": said} if said else {}
     if show_text:
-        text_input.show(text_input.read(words, file), options)
+        text_input.show(read(), options)
         return
     target = preflight.check_target(output, format_, rate, play=play_it, stream=stream)
     preflight.check_plan(plan, decoder, device, backend)
@@ -156,9 +154,8 @@ def say(  # noqa: PLR0913, PLR0917
         is_resumed=resume,
         is_quiet=quiet,
     )
-    is_arriving = stream and words == ["-"]
     with terminable():
-        text = text_input.arriving() if is_arriving else text_input.read(words, file)
+        text = text_input.arriving() if is_arriving else read()
         if isinstance(text, str):
             names = text_input.voice_names(text, request.checked)
             request = replace(request, named_voices=preflight.check_voices(names, settings.home))

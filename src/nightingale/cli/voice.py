@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from nightingale.cli.terminal import stderr
+from nightingale.core import MAX_SPEED, MIN_SPEED
 from nightingale.errors import NightingaleError
 from nightingale.settings import Settings
 
@@ -34,6 +35,9 @@ def add(  # noqa: PLR0913, PLR0917
     language: str | None = typer.Option(None, help="Language of the recording."),
     consent: str | None = typer.Option(
         None, help="Who gave permission, when and how; kept with the voice."
+    ),
+    speed: float | None = typer.Option(
+        None, min=MIN_SPEED, max=MAX_SPEED, help="The voice's own speaking rate; 0.85 is slower."
     ),
     device: str = typer.Option("auto", help="Device to compute on."),
     force: bool = typer.Option(
@@ -61,7 +65,7 @@ def add(  # noqa: PLR0913, PLR0917
         metadata = replace(
             metadata, language=language or metadata.language, consent=consent or metadata.consent
         )
-        library.save(name, voice, metadata)
+        library.save(name, replace(voice, speed=speed or voice.speed), metadata)
         console.print(f'Voice "{name}" imported from {recording} (made for {metadata.family}).')
         _print_next(console, name, model, metadata.consent)
         return
@@ -69,7 +73,7 @@ def add(  # noqa: PLR0913, PLR0917
 
     tts = Nightingale.load(model, home=settings.home, device=device, watermark=False)
     voice = tts.clone(recording, force=force, keep_loudness=keep_loudness)
-    report = voice.report
+    voice, report = replace(voice, speed=speed or voice.speed), voice.report
     source = hashlib.sha256(recording.read_bytes()).hexdigest()
     gain_db = report.level.gain_db if report.level else 0.0
     library.save(

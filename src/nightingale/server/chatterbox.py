@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from nightingale.server.context import ServerContext, SpeechRequest, check_format, check_speed
+from nightingale.server.context import ServerContext, SpeechRequest, check_format
 from nightingale.server.keys import Key
 from nightingale.server.models_and_voices import add_voice, admitted
 from nightingale.server.response import StreamingSpeechResponse
@@ -28,7 +28,6 @@ def routes(context: ServerContext) -> APIRouter:
             format=format_,
             rate_hz=rate_hz,
             is_streamed=is_streamed,
-            ignored=check_speed(body.speed_factor),
             request_id=request.state.request_id,
             key=request.state.key,
             voice_name=body.voice_name,

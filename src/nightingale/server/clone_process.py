@@ -19,7 +19,7 @@ import socket
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,10 @@ class Studio:
 
         limit_cpu(self.cpu_s)
         try:
-            voice = self.model.clone(recording, encoders=self.encoders, **message["options"])
+            options = dict(message["options"])
+            speed = options.pop("speed")
+            cloned = self.model.clone(recording, encoders=self.encoders, **options)
+            voice = replace(cloned, speed=speed)
         except Exception as error:
             return failure(error), b""
         source = hashlib.sha256(recording).hexdigest()

@@ -114,7 +114,7 @@ class Cloner:
         model: str | None,
         language: str | None,
         consent: str | None,
-        **options: bool,
+        **options: bool | float,
     ) -> Cloned:
         """A voice from a recording, for the model that the worker has loaded; one at a time."""
         request = {"kind": "clone", "language": language, "consent": consent, "options": options}

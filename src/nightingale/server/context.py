@@ -11,7 +11,7 @@ from typing import Any
 
 from nightingale.audio.encode import FORMATS, Encoder
 from nightingale.core import Options, Pronunciations
-from nightingale.errors import OptionError, TextError
+from nightingale.errors import TextError
 from nightingale.server.cloning import Cloner
 from nightingale.server.connections import ConnectionLimits, Connections
 from nightingale.server.dispatch import Dispatcher
@@ -70,7 +70,6 @@ class SpeechRequest:
     is_streamed: bool = True
     has_words: bool = False
     is_prebuffered: bool = True
-    ignored: tuple[str, ...] = ()
     request_id: str = ""
     key: Key = ANYBODY
     voice_name: str | None = None  # as it was asked for
@@ -175,10 +174,3 @@ async def coded(encoder: Encoder, samples: Samples) -> bytes:
         parts.append(encoder.feed(samples[at : at + YIELD_EVERY]))
         await asyncio.sleep(0)
     return b"".join(parts)
-
-
-def check_speed(speed: float) -> tuple[str, ...]:
-    """Speech has one speed here; asking for another is noted in the reply, not refused."""
-    if not 0.25 <= speed <= 4.0:
-        raise OptionError(f"speed is {speed}, but must lie between 0.25 and 4")
-    return () if speed == 1.0 else ("speed",)

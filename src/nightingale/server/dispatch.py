@@ -27,6 +27,7 @@ from nightingale.server.supervisor import Supervisor
 from nightingale.server.turn import Turn
 from nightingale.server.utterance import Blame, Outcome, Samples, Utterance, WorkerRequest
 from nightingale.server.worker_protocol import Message
+from nightingale.text.detection import DetectedLanguage
 
 log = logging.getLogger("nightingale.dispatch")
 
@@ -276,6 +277,9 @@ class Dispatcher:
     def _take_part(self, utterance: Utterance, message: Message, payload: bytes) -> None:
         kind = message["kind"]
         utterance.unspoken = message.get("unspoken", utterance.unspoken)
+        utterance.speed = message.get("speed", utterance.speed)
+        if "language" in message:
+            utterance.language = DetectedLanguage(*message["language"])
         if kind == "audio":
             self.heard_at = time.monotonic()
             self.supervisor.note_audio()
@@ -308,21 +312,25 @@ class Dispatcher:
     def _take_audio(self, utterance: Utterance, samples: Samples, message: Message) -> None:
         if not utterance.n_received:
             sizes = tuple(self.hello.get("window_sizes", PLANS["live"].window_sizes))
-            utterance.prebuffer = Prebuffer(self.real_time_factor, window_seconds(sizes))
+            rtf, speed = self.real_time_factor, utterance.speed
+            rtf = None if rtf is None else rtf * speed
+            utterance.prebuffer = Prebuffer(rtf, window_seconds(sizes, speed))
             utterance.is_single = bool(self.hello.get("is_single"))
         utterance.keep_token_log(message.get("token_log"))
         is_pause = bool(message.get("is_pause"))
         measured = utterance.on_audio(samples, message.get("idle_s", 0.0), is_pause=is_pause)
         busy_s = message.get("busy_s", self._worker_busy_s)
         if not is_pause:  # silence is made in no time, and says nothing about the next sentence
-            self._note_speed(measured, len(samples) / SAMPLES_PER_SECOND, busy_s)
+            sound_s = utterance.speed * len(samples) / SAMPLES_PER_SECOND
+            self._note_speed(measured, sound_s, busy_s)
         self._turns[utterance.number].check()
 
     def _note_speed(
         self, measured: tuple[float, float] | None, sound_s: float, busy_s: float
     ) -> None:
         """Streams beside each other take turns, so the time between two chunks of one says little:
-        what counts is how long the worker computed for all of them, `busy_s` since its start."""
+        what counts is how long the worker computed for all of them, `busy_s` since its start.
+        Sound is counted as if at speed 1: twice as fast, a second of it has twice the tokens."""
         n_streams, spent_s = self.n_producing, busy_s - self._worker_busy_s
         self._worker_busy_s = busy_s
         if n_streams > 1 and spent_s > 0:  # else it is another worker

@@ -21,23 +21,26 @@ class Demand(NamedTuple):
 
     ahead_s: float  # made, and not played yet
     remaining_s: float  # not made yet
+    speed: float = 1.0  # of the speech: a second of sound takes so many times as long to make
 
 
 def is_feasible(heard: Sequence[Demand], new: Demand, share: float, max_factor: float) -> bool:
-    """If a second of sound takes `share` seconds to make, and `max_factor` of the time is used.
+    """If a second of sound at speed 1 takes `share` seconds to make, and `max_factor` of the time
+    is used.
 
     What is needed grows while a stream plays what is not made yet, so it is most critical when one
     of them has been made to its end. Steps are not interrupted, so each stream must be ahead by
     what a step of the new one takes, its own next step, and those of all that are due earlier.
     """
-    for n_earlier, (ahead_s, _) in enumerate(sorted(heard)):
+    for n_earlier, (ahead_s, *_) in enumerate(sorted(heard)):
         if ahead_s < (2 + n_earlier) * _STEP_S * share:
             return False
     demands = [*heard, new]
     for critical in demands:
         at_s = critical.ahead_s + critical.remaining_s
         needed_s = sum(
-            min(demand.remaining_s, max(0.0, at_s - demand.ahead_s)) for demand in demands
+            demand.speed * min(demand.remaining_s, max(0.0, at_s - demand.ahead_s))
+            for demand in demands
         )
         if share * needed_s > max_factor * at_s:
             return False

@@ -138,9 +138,9 @@ async def add_voice(
     name = form.voice_name.strip().lower()
     context.voices.check_free(name, key)
     n_spent = key.spend(min(CLONE_CHARACTERS, key.max_characters or CLONE_CHARACTERS))
-    options = {"force": form.force, "keep_loudness": form.keep_loudness}
+    how = {"force": form.force, "keep_loudness": form.keep_loudness, "speed": form.speed}
     model = context.dispatcher.hello.get("model")
-    work = context.cloner.clone(recording, model, form.language, form.consent, **options)
+    work = context.cloner.clone(recording, model, form.language, form.consent, **how)
     try:
         cloned = await while_connected(request, work)
     except (BusyError, WorkerError):  # not the recording's fault

@@ -108,6 +108,10 @@ class RequestOutput:
         if len(self._speech.unspoken) > self._n_unspoken:
             self._n_unspoken = len(self._speech.unspoken)
             message["unspoken"] = list(self._speech.unspoken)
+        if self._speech.speed != 1.0:
+            message["speed"] = self._speech.speed
+        if self._speech.language is not None:
+            message["language"] = list(self._speech.language)
         self._send(message, samples)
         self._send_words(len(self._speech.parts) - 1)
 

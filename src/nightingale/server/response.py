@@ -174,6 +174,7 @@ class StreamingSpeechResponse(Response):
                 usage=usage,
                 finish_reason=ending,
                 unspoken=utterance.unspoken,
+                **utterance.detected,
             )
 
     def _framed(self, data: bytes) -> bytes:
@@ -200,8 +201,8 @@ class StreamingSpeechResponse(Response):
             headers["x-real-time-factor"] = f"{utterance.prebuffer.prior:.3f}"
         if hello.get("is_watermarked"):
             headers["x-watermark"] = "perth"
-        if request.ignored:
-            headers["x-ignored"] = ", ".join(request.ignored)
+        if utterance.language is not None:
+            headers["x-language"] = str(utterance.language)
         if utterance.unspoken:
             unspoken = (c if len(c) == 1 else f" {c}" for c in utterance.unspoken)
             headers["x-unspoken"] = quote("".join(unspoken).strip(), safe="")
@@ -229,6 +230,7 @@ class StreamingSpeechResponse(Response):
             "sha256": self._sum.hexdigest(),
             "resumed": utterance.n_resumed,
             **utterance.report,
+            **utterance.detected,
             "unspoken": utterance.unspoken,
         }
         context.recent.keep_receipt(request.key.name, request.request_id, receipt)

@@ -44,6 +44,7 @@ class Sampling(BaseModel):
     )
     markup: Annotated[str | None, Field(max_length=8)] = None
     pronunciations: Annotated[list[PronunciationEntry] | None, Field(max_length=1000)] = None
+    speed: float | None = _also("speed", "speed_factor")
     seed: int | None = None  # below zero: a new one, reported in X-Seed
     temperature: float | None = None
     exaggeration: float | None = None
@@ -78,7 +79,6 @@ class SpeechBody(Sampling):
     voice: str | VoiceId | None = None
     response_format: str = "mp3"
     sample_rate: int | None = None
-    speed: float = Field(default=1.0, validation_alias=AliasChoices("speed", "speed_factor"))
     stream_format: Literal["audio", "sse"] = "audio"
     stream: bool = True  # False: one body with its true length
     timestamps: bool = Field(
@@ -120,7 +120,6 @@ class ChatterboxBody(Sampling):
     predefined_voice_id: str | None = None
     reference_audio_filename: str | None = None
     output_format: str = "wav"
-    speed_factor: float = 1.0
     stream: bool = False
 
     @property

@@ -11,11 +11,13 @@ from starlette.responses import Response
 
 from nightingale.audio.encode import FORMATS
 from nightingale.server.api_errors import APIError
-from nightingale.server.context import ServerContext, SpeechRequest, check_format, check_speed
+from nightingale.server.context import ServerContext, SpeechRequest, check_format
 from nightingale.server.fingerprint import Fingerprint, digest
 from nightingale.server.models_and_voices import check_model
 from nightingale.server.response import StreamingSpeechResponse
 from nightingale.server.schemas import NormalizeBody, SpeechBody
+from nightingale.text.detection import DETECT, detect_language
+from nightingale.text.languages import LANGUAGES
 from nightingale.text.markup import OFF
 from nightingale.text.normalization import normalization_locale
 from nightingale.text.pronunciation import select
@@ -56,7 +58,6 @@ def routes(context: ServerContext) -> APIRouter:
                 is_streamed=body.stream or body.stream_format == "sse",
                 has_words=body.timestamps,
                 is_prebuffered=body.prebuffer,
-                ignored=check_speed(body.speed),
                 request_id=request.state.request_id,
                 key=request.state.key,
                 voice_name=body.voice_name,
@@ -91,18 +92,24 @@ def _add_normalize(router: APIRouter, context: ServerContext) -> None:
     async def normalize(body: NormalizeBody, request: Request) -> dict[str, Any]:
         """Show the text that will be spoken: figures, dates, units and abbreviations as words."""
         context.check_length(len(body.input))
-        locale = normalization_locale(body.normalization, body.language)
+        hello = context.dispatcher.hello
+        is_single, language, found = bool(hello.get("is_single")), body.language, None
+        if language == DETECT:
+            spoken = hello.get("languages", LANGUAGES)
+            found = await asyncio.to_thread(detect_language, body.input, spoken)
+            language = found.code
+        locale = normalization_locale(body.normalization, language)
         ignored: dict[str, None] = {}
         with request.state.key.quota(len(body.input)):
-            said = select(context.pronunciations, body.language, body.voice)
+            said = select(context.pronunciations, language, body.voice)
             parts = await asyncio.to_thread(
                 spoken_parts,
                 body.input,
-                body.language,
+                language,
                 body.normalization,
                 said,
                 markup=body.markup != OFF,
-                is_single=bool(context.dispatcher.hello.get("is_single")),
+                is_single=is_single,
                 on_ignored=lambda tag: ignored.update({tag: None}),
             )
         words = [word for part in parts for word in part.words()]
@@ -110,6 +117,7 @@ def _add_normalize(router: APIRouter, context: ServerContext) -> None:
         return {
             "text": "\n".join(part.spoken for part in parts),
             "locale": locale,
+            **(found.fields if found else {}),
             "changed": [{"written": word.written, "spoken": word.spoken} for word in changed],
             "ignored": list(ignored)[:MAX_UNSPOKEN],
         }

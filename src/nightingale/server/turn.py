@@ -86,7 +86,7 @@ class Turn:
         if given_s < -_LATE_S and not utterance.can_produce:
             return Demand(untaken_s, 0.0)
         remaining_s = max(_LEAST_S, self._expected_s - utterance.n_received / SAMPLES_PER_SECOND)
-        return Demand(max(0.0, given_s) + untaken_s, remaining_s)
+        return Demand(max(0.0, given_s) + untaken_s, remaining_s, utterance.speed)
 
     @property
     def _expected_s(self) -> float:

@@ -17,6 +17,7 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
+from nightingale.core import MAX_SPEED, MIN_SPEED
 from nightingale.server.api_errors import APIError
 
 MAX_RECORDING = 25 * 2**20  # bytes
@@ -38,6 +39,7 @@ class VoiceForm(BaseModel):
     consent: str | None = Field(default=None, max_length=500)
     force: bool = False
     keep_loudness: bool = False
+    speed: float = Field(default=1.0, ge=MIN_SPEED, le=MAX_SPEED)  # the voice's own
 
     @classmethod
     def upload_schema(cls) -> dict[str, Any]:

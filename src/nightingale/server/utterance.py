@@ -26,6 +26,7 @@ from nightingale.server.play_clock import PlayClock
 from nightingale.server.step_record import Step
 from nightingale.server.voices import VoiceFile
 from nightingale.server.worker_protocol import Message
+from nightingale.text.detection import DetectedLanguage
 
 AHEAD = 8 * SAMPLES_PER_SECOND  # samples that may be made before their listener takes them
 _STEP = SAMPLES_PER_SECOND // 4  # room is announced in steps of this, not for every chunk
@@ -141,6 +142,9 @@ class Utterance:
         self._was_full = self._was_lost = False  # since the last chunk
         self._last_chunk: tuple[float, float] | None = None  # time and sound
         self.is_single = False  # the model speaks sentence by sentence
+        # Of its speech; the worker knows better: a voice may have one of its own.
+        self.speed = float(job.options.get("speed", 1.0))
+        self.language: DetectedLanguage | None = None  # where that was asked for
         self._parts: tuple[int, bool, list[float]] = (-1, False, [])  # of so many pieces, or of all
 
     def put(self, text: str, voices: Mapping[str, VoiceFile] | None = None) -> None:
@@ -175,6 +179,11 @@ class Utterance:
         return None if first_s is None else round(1e3 * first_s, 1)
 
     @property
+    def detected(self) -> dict[str, Any]:
+        """The language, where it was to be detected; else nothing."""
+        return self.language.fields if self.language else {}
+
+    @property
     def timing(self) -> str:
         """For the header Server-Timing."""
         first = [] if self.first_ms is None else [f"first-audio;dur={self.first_ms}"]
@@ -202,7 +211,7 @@ class Utterance:
                 is_single=self.is_single,
             )
             self._parts = len(job.text), job.is_open, parts
-        return self._parts[2]
+        return [seconds / self.speed for seconds in self._parts[2]]
 
     @property
     def can_produce(self) -> bool:
@@ -366,14 +375,15 @@ class Utterance:
     ) -> tuple[float, float] | None:
         """A chunk, for which the worker waited `idle_s` for text.
 
-        Returns the time and the sound of the chunk before, if that time was spent on making it:
-        the last chunk is no measure, for it holds what was kept back to look ahead.
+        Returns the time and the sound (as long as it would be at speed 1) of the chunk before, if
+        that time was spent on making it: the last chunk is no measure, for it holds what was kept
+        back to look ahead.
         """
         now, seconds = self._now(), len(samples) / SAMPLES_PER_SECOND
         is_measure = not (self._was_full or self._was_lost or is_pause)
         busy_s = self.prebuffer.note(seconds, now, idle_s=idle_s, is_measure=is_measure)
         measured = self._last_chunk
-        self._last_chunk = None if busy_s is None else (busy_s, seconds)
+        self._last_chunk = None if busy_s is None else (busy_s, seconds * self.speed)
         self.n_received += len(samples)
         self._events.put_nowait(Arrival(samples, now, self._was_full or idle_s > 0))
         self._was_full, self._was_lost = self.n_received >= self._n_allowed, False

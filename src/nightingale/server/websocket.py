@@ -303,6 +303,7 @@ class WebSocketUtterance:
                 "bytes": n_bytes,
                 "sha256": digest.hexdigest(),
                 "unsaid": list(outcome.unsaid),
+                **utterance.detected,
                 **utterance.report,
                 "unspoken": utterance.unspoken,
             }

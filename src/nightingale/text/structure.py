@@ -36,8 +36,8 @@ class Break(IntEnum):
     HEADING = 5
 
 
-def pause_samples(options: Options) -> dict[Break, int]:
-    """How long the pause of each kind is, as a request wants it."""
+def pause_samples(options: Options, speed: float = 1.0) -> dict[Break, int]:
+    """How long the pause of each kind is, as a request wants it: shorter in faster speech."""
     pauses_ms = {
         Break.NONE: 0,
         Break.CLAUSE: min(_CLAUSE_PAUSE_MS, options.sentence_pause_ms),
@@ -46,7 +46,8 @@ def pause_samples(options: Options) -> dict[Break, int]:
         Break.PARAGRAPH: options.paragraph_pause_ms,
         Break.HEADING: options.heading_pause_ms,
     }
-    return {kind: ms * SAMPLES_PER_SECOND // 1000 for kind, ms in pauses_ms.items()}
+    n_samples = {kind: ms * SAMPLES_PER_SECOND // 1000 for kind, ms in pauses_ms.items()}
+    return {kind: round(n / speed) for kind, n in n_samples.items()}
 
 
 def read_breaks(characters: Iterable[str]) -> Iterator[str | Break]:

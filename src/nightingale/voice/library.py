@@ -58,7 +58,7 @@ def check_family(what: str, metadata: VoiceMetadata, family: Family) -> None:
 
 def to_bytes(voice: Voice, metadata: VoiceMetadata) -> bytes:
     """A voice as a file; the same voice gives the same bytes."""
-    metadata = replace(metadata, output_gain_db=voice.gain_db)
+    metadata = replace(metadata, output_gain_db=voice.gain_db, speed=voice.speed)
     arrays = {
         "t3.speaker": voice.t3.speaker,
         "t3.tokens": voice.t3.tokens,
@@ -92,6 +92,7 @@ def from_bytes(data: bytes, what: str) -> tuple[Voice, VoiceMetadata]:
             T3Prompt(arrays["t3.speaker"], arrays["t3.tokens"]),
             FlowPrompt(arrays["flow.tokens"], arrays["flow.mel"], arrays["flow.xvector"]),
             metadata.output_gain_db,
+            metadata.speed,
         ),
         metadata,
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_args
 
-from nightingale.core import Family
+from nightingale.core import MAX_SPEED, MIN_SPEED, Family
 from nightingale.errors import CorruptFileError, VoiceError
 
 KEY = "voice"  # of the metadata
@@ -29,6 +29,7 @@ class VoiceMetadata:
     consent: str | None = None  # who agreed to it being cloned, in a person's own words
     gain_db: float = 0.0  # that the recording was amplified by
     output_gain_db: float = 0.0  # that what the voice speaks is amplified by
+    speed: float = 1.0  # at which the voice speaks where a request asks for 1
 
 
 def metadata_of(header: bytes, what: str) -> VoiceMetadata:
@@ -84,4 +85,7 @@ def _parsed(text: str) -> VoiceMetadata:
     gains = (metadata.gain_db, metadata.output_gain_db)
     if not all(isinstance(gain, int | float) and abs(gain) <= _MAX_GAIN_DB for gain in gains):
         raise ValueError(f"gains must be numbers between -{_MAX_GAIN_DB} and {_MAX_GAIN_DB}")
+    speed = metadata.speed
+    if not isinstance(speed, int | float) or not MIN_SPEED <= speed <= MAX_SPEED:  # nor NaN
+        raise ValueError(f"its speed must be a number between {MIN_SPEED} and {MAX_SPEED}")
     return metadata

@@ -10,8 +10,9 @@ import numpy as np
 
 from nightingale.backends import base
 from nightingale.core import END_OF_SPEECH, SAMPLES_PER_SECOND, FlowPrompt, Plan, T3Prompt
-from nightingale.core import SAMPLES_PER_TOKEN as N_SAMPLES
+from nightingale.core import SAMPLES_PER_FRAME as N_SAMPLES
 from nightingale.errors import TextError
+from nightingale.speaking_rate import RateState, pace_frames
 
 
 class SineEngine:
@@ -43,23 +44,32 @@ class SineEngine:
     def forget(self, prompt: T3Prompt) -> None: ...
 
 
-class SineState:
+class SineState(RateState):
     def to_bytes(self) -> bytes:
-        return b""
+        return np.array([self.n_in, self.n_out, *self.last.flat], np.float64).tobytes()
 
 
 class SineDecoder:
-    def start(self, prompt: FlowPrompt, seed: int) -> SineState:
-        return SineState()
+    def start(self, prompt: FlowPrompt, seed: int, speed: float = 1.0) -> SineState:
+        return SineState(speed)
 
-    def restore(self, data: bytes, prompt: FlowPrompt, seed: int) -> SineState:
-        return SineState()
+    def restore(self, data: bytes, prompt: FlowPrompt, seed: int, speed: float = 1.0) -> SineState:
+        n_in, n_out, *last = np.frombuffer(data)
+        return SineState(speed, int(n_in), int(n_out), np.array([last], np.float32))
 
     def decode(self, jobs: Sequence[base.WindowJob]) -> list[base.DecodedWindow]:
-        time_s = np.arange(N_SAMPLES) / SAMPLES_PER_SECOND
-        spoken = [job.window.tokens[: len(job.window.tokens) - job.window.n_ahead] for job in jobs]
-        waves = [np.concatenate([np.sin(2 * np.pi * t * time_s) / 4 for t in n]) for n in spoken]
-        return [base.DecodedWindow(w.astype(np.float32), SineState(), 0.0, 0.0) for w in waves]
+        return [self._decode(job.window, job.state) for job in jobs]
+
+    def _decode(self, window: base.TokenWindow, state: base.WaveState) -> base.DecodedWindow:
+        assert isinstance(state, SineState)
+        spoken = window.tokens[: len(window.tokens) - window.n_ahead]
+        hertz = np.repeat(np.array([spoken], np.float32), 2, axis=1)  # of each frame
+        hertz, behind = pace_frames(hertz, state, is_last=window.is_last)
+        assert isinstance(behind, SineState)
+        first, n_samples = state.n_out * N_SAMPLES, hertz.size * N_SAMPLES
+        time_s = np.arange(first, first + n_samples) / SAMPLES_PER_SECOND
+        wave = np.sin(2 * np.pi * np.repeat(hertz[0], N_SAMPLES) * time_s) / 4
+        return base.DecodedWindow(wave.astype(np.float32), behind, 0.0, 0.0)
 
     def forget(self, prompt: FlowPrompt) -> None: ...
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
@@ -24,12 +24,19 @@ from nightingale.backends.torch.flow.model import Flow, FlowChunk
 from nightingale.backends.torch.flow.window import FlowState
 from nightingale.backends.torch.vocoder.model import Vocoder, fade_in
 from nightingale.backends.torch.vocoder.streaming import VocoderState, vocode_next
-from nightingale.core import SAMPLES_PER_TOKEN, TOKENS_PER_SECOND, FlowPrompt, Plan
+from nightingale.core import (
+    FRAMES_PER_TOKEN,
+    SAMPLES_PER_FRAME,
+    TOKENS_PER_SECOND,
+    FlowPrompt,
+    Plan,
+)
 from nightingale.errors import OptionError
 from nightingale.nn.contention import MONITOR
 from nightingale.nn.deterministic import FEW
 from nightingale.nn.device import free_bytes, synchronize
 from nightingale.nn.lru import ByteLimitedLRU
+from nightingale.speaking_rate import RateState, n_paced, pace_frames
 
 CONTEXT_WINDOWS = 2  # windows that a window sees, besides the voice's recording
 MAX_JOINT_WINDOWS = 4  # in one pass, where any number may be: more hardly pays and delays the first
@@ -65,6 +72,7 @@ class WholeState:
 
     prompt: FlowPrompt
     seed: int
+    rate: RateState = field(default_factory=RateState)
 
     def to_bytes(self) -> bytes:
         return b""
@@ -79,9 +87,12 @@ class WindowedState:
     flow: FlowState
     vocoder: VocoderState
     n_samples: int = 0  # that the vocoder gave
+    rate: RateState = field(default_factory=RateState)
 
     def to_bytes(self) -> bytes:
-        return state_bytes.pack((self.flow.without_prompt(), self.vocoder, self.n_samples))
+        rate, last = self.rate, torch.from_numpy(self.rate.last)
+        paced = (rate.n_in, rate.n_out, last)
+        return state_bytes.pack((self.flow.without_prompt(), self.vocoder, self.n_samples, paced))
 
 
 _Work = tuple[TokenWindow, WindowedState]
@@ -100,11 +111,17 @@ class WholeDecoder:
         self.flow, self.vocoder, self._drops_last = flow, vocoder, drops_last
         self._prompts = PromptStates(flow, max_prompt_bytes) if plan.prompt_cache else None
 
-    def start(self, prompt: FlowPrompt, seed: int) -> WholeState:
-        return WholeState(prompt, seed)
+    def start(self, prompt: FlowPrompt, seed: int, speed: float = 1.0) -> WholeState:
+        return WholeState(prompt, seed, RateState(speed))
 
-    def restore(self, data: bytes, prompt: FlowPrompt, seed: int) -> WholeState:  # noqa: ARG002
-        return self.start(prompt, seed)
+    def restore(
+        self,
+        data: bytes,  # noqa: ARG002
+        prompt: FlowPrompt,
+        seed: int,
+        speed: float = 1.0,
+    ) -> WholeState:
+        return self.start(prompt, seed, speed)
 
     def decode(self, jobs: Sequence[WindowJob]) -> list[DecodedWindow]:
         with MONITOR.computing():
@@ -118,9 +135,11 @@ class WholeDecoder:
         mel = self.render([window], state.prompt, state.seed)
         synchronize(mel.device)  # or the vocoder's time would be that of both
         rendered = time.perf_counter()
+        mel, _ = _paced(mel, state.rate, is_last=True)
         samples = fade_in(self.vocoder.vocode(mel, state.seed))
         if self._drops_last:
-            samples = samples[: max(1, len(window.tokens) - 1) * SAMPLES_PER_TOKEN]
+            n_tokens, speed = max(1, len(window.tokens) - 1), state.rate.speed
+            samples = samples[: _n_samples(n_tokens * FRAMES_PER_TOKEN, speed)]
         sound = samples.cpu().numpy()
         return _decoded(sound, state, begun, rendered)
 
@@ -150,14 +169,23 @@ class WindowedDecoder:
         self._plan, self._prompts = plan, PromptStates(flow, max_prompt_bytes)
         self._n_joint = plan.window_slots or MAX_JOINT_WINDOWS
 
-    def start(self, prompt: FlowPrompt, seed: int) -> WindowedState:
+    def start(self, prompt: FlowPrompt, seed: int, speed: float = 1.0) -> WindowedState:
         vocoder = VocoderState.start(self.vocoder, seed)
-        return WindowedState(prompt, seed, self._prompts.get(prompt), vocoder)
+        flow = self._prompts.get(prompt)
+        return WindowedState(prompt, seed, flow, vocoder, rate=RateState(speed))
 
-    def restore(self, data: bytes, prompt: FlowPrompt, seed: int) -> WindowedState:
-        flow, vocoder, n_samples = state_bytes.unpack(data, self.flow.encoder_proj.weight.device)
+    def restore(
+        self,
+        data: bytes,
+        prompt: FlowPrompt,
+        seed: int,
+        speed: float = 1.0,
+    ) -> WindowedState:
+        device = self.flow.encoder_proj.weight.device
+        flow, vocoder, n_samples, (n_in, n_out, last) = state_bytes.unpack(data, device)
         flow = flow.with_prompt(self._prompts.get(prompt))
-        return WindowedState(prompt, seed, flow, vocoder, n_samples)
+        rate = RateState(speed, n_in, n_out, last.cpu().numpy())
+        return WindowedState(prompt, seed, flow, vocoder, n_samples, rate)
 
     def decode(self, jobs: Sequence[WindowJob]) -> list[DecodedWindow]:
         with MONITOR.computing():
@@ -178,12 +206,13 @@ class WindowedDecoder:
         rendered = self.render_windows(work)
         synchronize(rendered[0][0].device)
         mel_ms = 1e3 * (time.perf_counter() - begun) / len(work)
-        for (window, state), (mel, flow) in zip(work, rendered, strict=True):
+        for (window, before), (mel, flow) in zip(work, rendered, strict=True):
             begun = time.perf_counter()
-            samples, vocoder = self.vocode_window(window, state, mel)
+            paced, rate = _paced(mel, before.rate, is_last=window.is_last)
+            state = replace(before, flow=flow, rate=rate)
+            samples, vocoder = self.vocode_window(window, state, paced)
             sound = samples.cpu().numpy()
-            n_samples = state.n_samples + len(sound)
-            behind = replace(state, flow=flow, vocoder=vocoder, n_samples=n_samples)
+            behind = replace(state, vocoder=vocoder, n_samples=state.n_samples + len(sound))
             yield DecodedWindow(sound, behind, mel_ms, 1e3 * (time.perf_counter() - begun))
 
     def render_windows(self, work: Sequence[_Work]) -> list[tuple[Tensor, FlowState]]:
@@ -199,7 +228,10 @@ class WindowedDecoder:
     def vocode_window(
         self, window: TokenWindow, state: WindowedState, mel: Tensor
     ) -> tuple[Tensor, VocoderState]:
-        """Samples that may be heard, faded in where the utterance begins."""
+        """Samples that may be heard, faded in where the utterance begins.
+
+        The mel is paced already, and the state is that behind rendering it.
+        """
         samples, behind = vocode_next(
             self.vocoder,
             mel,
@@ -209,9 +241,8 @@ class WindowedDecoder:
             n_lookahead=self._plan.vocoder_lookahead,
         )
         if window.is_last and self._drops_last:
-            n_whole = state.n_samples + len(samples)
-            n_kept = max(SAMPLES_PER_TOKEN, n_whole - SAMPLES_PER_TOKEN) - state.n_samples
-            samples = samples[:n_kept]
+            n_frames = max(FRAMES_PER_TOKEN, state.flow.n_frames - FRAMES_PER_TOKEN)
+            samples = samples[: _n_samples(n_frames, state.rate.speed) - state.n_samples]
         return fade_in(samples, state.n_samples), behind
 
     @torch.inference_mode()
@@ -259,6 +290,19 @@ def prompt_cache_bytes(flow: Flow, device: torch.device) -> tuple[int, str]:
         f"room for {n_voices} of {N_PROMPTS} voices of 10 s, {one / 1e9:.1f} GB each: "
         f"{device} has {(free or 0) / 1e9:.1f} GB free"
     )
+
+
+def _paced(mel: Tensor, rate: RateState, *, is_last: bool) -> tuple[Tensor, RateState]:
+    """The frames that are heard at this speed; at 1 they are those that were rendered."""
+    if rate.speed == 1.0:
+        return mel, rate
+    frames, behind = pace_frames(mel.float().cpu().numpy(), rate, is_last=is_last)
+    return torch.from_numpy(frames).to(mel), behind
+
+
+def _n_samples(n_frames: int, speed: float) -> int:
+    """How many are heard of an utterance of so many rendered frames."""
+    return n_paced(n_frames, speed) * SAMPLES_PER_FRAME
 
 
 def _own(kind: type[S], state: WaveState) -> S:

@@ -66,8 +66,12 @@ class Talk {
   }
 
   // What is known at the end.
-  report({ finish_reason, unspoken = [], real_time_factor }) {
+  report({ finish_reason, unspoken = [], real_time_factor, language, language_confidence }) {
     const notes = [];
+    if (language) {
+      const name = new Intl.DisplayNames(["en"], { type: "language" }).of(language);
+      notes.push(`Detected ${name}, confidence ${language_confidence.toFixed(2)}.`);
+    }
     if (finish_reason !== "stop") notes.push("A part of the text was not spoken.");
     if (unspoken.length) notes.push(`Not spoken (unknown to this model): ${unspoken.join(" ")}`);
     this.spans.forEach((span) => span.classList.toggle("unspoken", unspoken.some((character) => span.textContent.includes(character))));
@@ -160,6 +164,7 @@ class Talk {
 // What is chosen; an option that is left empty is the model's own.
 function chosen() {
   const optional = ["language", "temperature", "exaggeration"].filter((id) => $(id).value);
+  if ($("speed").value !== "1") optional.push("speed");
   const number = (id) => (id === "language" ? $(id).value : Number($(id).value));
   const entries = $("pronunciations").value.split("\n").map((line) => line.split("=").map((side) => side.trim())).filter(([term, ...said]) => term && said.join("="));
   const pronunciations = entries.map(([term, ...said]) => ({ term, replacement: said.join("=") }));
@@ -170,7 +175,13 @@ function edit(text, options) {
   $("text").value = text;
   ["voice", "seed", "language", "temperature", "exaggeration"].forEach((id) => { $(id).value = options[id] ?? ""; });
   $("pronunciations").value = (options.pronunciations ?? []).map(({ term, replacement }) => `${term} = ${replacement}`).join("\n");
+  $("speed").value = options.speed ?? 1;
+  showSpeed();
   $("text").focus();
+}
+
+function showSpeed() {
+  $("shown-speed").textContent = `${Number($("speed").value).toFixed(2)} ×`;
 }
 
 async function speak(text) {
@@ -194,6 +205,7 @@ matchMedia("(prefers-color-scheme: dark)").onchange = () => {
   if (!talk) last?.tick();
 };
 
+$("speed").oninput = showSpeed;
 $("speak").onclick = () => speak($("text").value);
 $("sample").onclick = () => speak(SAMPLES[$("language").value] ?? SAMPLES.en);
 $("text").onkeydown = (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); speak($("text").value); } };
@@ -214,7 +226,7 @@ async function list() {
   const { root, plan, languages } = models.data[0];
   if (languages.length > 1 && !$("language").length) {
     const names = new Intl.DisplayNames(["en"], { type: "language" });
-    $("language").replaceChildren(...languages.map((code) => new Option(names.of(code), code, code === "en", code === "en")));
+    $("language").replaceChildren(...languages.map((code) => new Option(names.of(code), code, code === "en", code === "en")), new Option("Detect", "auto"));
     $("language").closest("label").hidden = false;
   }
   $("model").textContent = `${root}, plan ${plan}, ${languages.length === 1 ? languages[0] : `${languages.length} languages`}`;

@@ -17,7 +17,8 @@ export function keep({ text, options, player }, again) {
   const file = element("a", { href, download: "nightingale.wav", textContent: "Download" });
   repeat.setAttribute("aria-label", `Edit again: ${short}`);
   file.setAttribute("aria-label", `Download: ${short}`);
-  const facts = [options.voice, options.language, `seed ${options.seed}`, `${seconds} s`].filter(Boolean).join(", ");
+  const speed = options.speed && `speed ${options.speed}`;
+  const facts = [options.voice, options.language, `seed ${options.seed}`, speed, `${seconds} s`].filter(Boolean).join(", ");
   const row = element("div", { className: "row" }, element("span", { textContent: facts }), repeat, file);
   const item = element("li", {}, element("p", { textContent: text }), audio, row);
   urls.set(item, href);
