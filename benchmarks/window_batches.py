@@ -3,11 +3,14 @@
     python benchmarks/window_batches.py identity --runs 500
     python benchmarks/window_batches.py identity --runs 8 --plant       must fail
     python benchmarks/window_batches.py speed
+    python benchmarks/window_batches.py scheduler
 
 `identity` lets the bundled model decode utterances of random tokens, voices and seeds, each alone
 and then in drawn company, window after window, and compares the samples. `speed` renders windows of
 a flow as large as the released ones, with random weights and a voice of 10 s, one by one and
-together, in turns; medians. Both print a line of JSON.
+together, in turns: processor time, medians. `scheduler` lets the bundled model say eight texts at
+once, with and without shared windows, in turns: seconds of speech by seconds of the processor,
+medians. Each prints a line of JSON.
 """
 
 from __future__ import annotations
@@ -30,13 +33,15 @@ import nightingale
 from nightingale.backends.base import LOOKAHEAD_TOKENS, TokenWindow, WaveDecoder, WindowJob
 from nightingale.backends.torch.flow import window
 from nightingale.backends.torch.flow.model import CONFIGS, Flow, FlowChunk
-from nightingale.core import N_SPEECH_CODES, WINDOW_SIZES, FlowPrompt, Plan
+from nightingale.core import N_SPEECH_CODES, SAMPLES_PER_SECOND, WINDOW_SIZES, FlowPrompt, Plan
 from nightingale.measure.random_model import VOICE_SECONDS, fill, random_voice
 from nightingale.nn.meta_init import meta_init
+from nightingale.scheduler import Scheduler
 from nightingale.windowing import token_windows
 
 MODEL = Path(nightingale.__file__).parent / "fledgling"
 MAX_COMPANY = 4
+TEXT = "It is late, and nobody minds that the lights are still on in the kitchen."
 
 
 @dataclass(eq=False)
@@ -147,19 +152,45 @@ def speed(given: argparse.Namespace) -> dict[str, Any]:
 def timed(flow: Flow, chunks: list[FlowChunk], n_rounds: int) -> dict[str, float]:
     alone, together = list[float](), list[float]()
     for _ in range(n_rounds + 1):
-        begun = time.perf_counter()
+        begun = time.process_time()
         for chunk in chunks:
             flow.render_chunks([chunk], n_ahead=LOOKAHEAD_TOKENS)
-        between = time.perf_counter()
+        between = time.process_time()
         flow.render_chunks(chunks, n_ahead=LOOKAHEAD_TOKENS)
         alone.append(between - begun)
-        together.append(time.perf_counter() - between)
+        together.append(time.process_time() - between)
     one, many = (1e3 * statistics.median(times[1:]) for times in (alone, together))  # warm
     return {
         "one_by_one_ms": round(one, 1),
         "together_ms": round(many, 1),
         "ratio": round(one / many, 2),
     }
+
+
+def speech_per_cpu_s(tts: nightingale.Nightingale, n_requests: int, *, shared: bool) -> float:
+    decode = tts.decode_windows if shared else None
+    scheduler, n_samples = Scheduler(n_requests, tts.step_tokens, decode), list[int]()
+    begun = time.process_time()
+    for seed in range(n_requests):
+        speech = tts.stream(TEXT, seed=seed)
+        scheduler.admit(speech, lambda chunk: n_samples.append(len(chunk.samples)), lambda _: None)
+    scheduler.close()
+    return sum(n_samples) / SAMPLES_PER_SECOND / (time.process_time() - begun)
+
+
+def schedule(given: argparse.Namespace) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    tts = nightingale.Nightingale.load(MODEL, device="cpu", plan="live", decoder=given.decoder)
+    speech_per_cpu_s(tts, 2, shared=True)
+    found: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(given.rounds):
+        for shared, rates in found.items():
+            rates.append(speech_per_cpu_s(tts, given.requests, shared=shared))
+            print(shared, round(rates[-1], 3), file=sys.stderr, flush=True)
+    apart, together = (round(statistics.median(found[shared]), 3) for shared in (False, True))
+    facts = {"decoder": given.decoder, "requests": given.requests, "rounds": given.rounds}
+    rates = {"apart": apart, "together": together, "ratio": round(together / apart, 2)}
+    return {"proof": "scheduler", **facts, **rates}
 
 
 def main() -> None:
@@ -174,9 +205,13 @@ def main() -> None:
     fast.add_argument("--decoders", nargs="+", choices=CONFIGS, default=list(CONFIGS))
     fast.add_argument("--together", nargs="+", type=int, default=[2, 4, 8])
     fast.add_argument("--rounds", type=int, default=5)
-    fast.add_argument("--threads", type=int, default=2)
+    fast.add_argument("--threads", type=int, default=1)
+    many = kinds.add_parser("scheduler")
+    many.add_argument("--decoder", choices=CONFIGS, default="meanflow")
+    many.add_argument("--requests", type=int, default=8)
+    many.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
-    facts = identity(given) if given.kind == "identity" else speed(given)
+    facts = {"identity": identity, "speed": speed, "scheduler": schedule}[given.kind](given)
     print(json.dumps(facts))
     sys.exit(bool(facts.get("wrong")))
 

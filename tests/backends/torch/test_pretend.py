@@ -25,15 +25,17 @@ from torch import Tensor
 
 import nightingale
 from nightingale import Nightingale
-from nightingale.backends.base import TokenRequest, WindowJob
+from nightingale.backends.base import TokenRequest, TokenWindow, WindowJob
+from nightingale.backends.torch.decoder import WindowedDecoder
 from nightingale.backends.torch.flow import encoder
 from nightingale.backends.torch.flow.model import CONFIGS as FLOW_CONFIGS
-from nightingale.backends.torch.flow.model import Flow
+from nightingale.backends.torch.flow.model import Flow, FlowChunk
+from nightingale.backends.torch.flow.window import JointWindow
 from nightingale.backends.torch.slot_engine import SlotTokenEngine
 from nightingale.backends.torch.t3.model import CONFIGS, T3
 from nightingale.backends.torch.t3.slots import SlotStep
 from nightingale.backends.torch.vocoder import stft
-from nightingale.core import PLANS, Family, Plan
+from nightingale.core import PLANS, Family, FlowPrompt, Plan
 from nightingale.families import FAMILIES as FAMILY_SPECS
 from nightingale.loader import LoadOptions
 from nightingale.measure import limits, self_test
@@ -48,10 +50,12 @@ from nightingale.noise import NoiseStream, exponential
 from nightingale.voice.clone import clone
 from nightingale.windowing import token_windows
 from tests.backends.torch import pretend
+from tests.backends.torch.flow.tiny import tiny_prompt
 from tests.backends.torch.pretend import HiddenSyncError, Machine, WrongDeviceError
+from tests.backends.torch.vocoder.small import small_vocoder
 from tests.server.running import serving
 from tests.tiny import tiny_t3, tiny_text, tiny_voice
-from tests.tiny_release import make_release
+from tests.tiny_release import make_release, release_flow
 
 FAMILIES = ("english", "multilingual-hi", "turbo", "nano")
 TEXT = "The billing issue is resolved."
@@ -200,6 +204,40 @@ def test_a_state_that_was_bytes_goes_on_there(gpu: Machine, releases: Path) -> N
     states = begun.state, decoder.restore(begun.state.to_bytes(), prompt, 1)
     whole, restored = (decoder.decode([WindowJob(second, s)])[0].samples for s in states)
     assert np.array_equal(whole, restored)
+
+
+def shared_windows(decoder: WindowedDecoder, prompts: list[FlowPrompt]) -> list[Any]:
+    """The samples of one window of each, decoded in one call."""
+    tokens = [torch.arange(7 * n, 7 * n + 15).tolist() for n in range(len(prompts))]
+    windows = [TokenWindow(row, is_last=False) for row in tokens]
+    starts = [decoder.start(prompt, n) for n, prompt in enumerate(prompts)]
+    jobs = [WindowJob(window, at) for window, at in zip(windows, starts, strict=True)]
+    return [one.samples for one in decoder.decode(jobs)]
+
+
+@pytest.mark.slow
+def test_windows_share_a_pass_of_fixed_shape_there(
+    gpu: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Alone or in company, each sounds the same; a leak between requests is found."""
+    flow = release_flow("meanflow").to(pretend.NAME)
+    vocoder = small_vocoder().to(pretend.NAME)
+    plan = replace(WINDOWS, window_slots=3)
+    decoder = WindowedDecoder(flow, vocoder, plan, drops_last=False, max_prompt_bytes=2**30)
+    prompts = [tiny_prompt(n, 9 + n) for n in range(3)]
+    alone = shared_windows(decoder, prompts[:1])
+    together = shared_windows(decoder, prompts)
+    assert len(alone[0])
+    assert np.array_equal(alone[0], together[0])
+    assert not np.array_equal(together[0], together[1])
+    plain = JointWindow.attend
+
+    def leaky(self: Any, attention: Any, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        return plain(self, attention, queries + 1e-3 * queries.roll(1, 0), keys, values)
+
+    monkeypatch.setattr(JointWindow, "attend", leaky)
+    assert not np.array_equal(shared_windows(decoder, prompts)[0], together[0])
 
 
 @pytest.mark.slow
@@ -490,4 +528,25 @@ def test_a_render_stays_within_its_budget(shapes: Machine) -> None:
     pretend.as_shapes(flow.eval().requires_grad_(False))
     flow.render(torch.zeros(125, dtype=torch.int64), random_voice(150, 10.0).flow, 0)
     assert 5_000 < shapes.n_kernels.total() <= MAX_RENDER_KERNELS
+    assert shapes.n_syncs == 0
+
+
+@pytest.mark.slow
+def test_windows_of_four_requests_are_far_fewer_kernels_than_four_windows(shapes: Machine) -> None:
+    config = FLOW_CONFIGS["meanflow"]
+    with meta_init():
+        flow = Flow(replace(config, estimator=replace(config.estimator, n_mid_blocks=2)))
+    pretend.as_shapes(flow.eval().requires_grad_(False))
+    prompt = random_voice(150, 10.0).flow
+    state = flow.prefill(prompt)
+    chunks = [FlowChunk(torch.arange(11), prompt, state, seed) for seed in range(4)]
+
+    def n_kernels(work: list[FlowChunk], n_rows: int) -> int:
+        before = shapes.n_kernels.total()
+        flow.render_chunks(work, n_ahead=3, n_rows=n_rows)
+        return shapes.n_kernels.total() - before
+
+    one, padded, four = n_kernels(chunks[:1], 1), n_kernels(chunks[:1], 4), n_kernels(chunks, 4)
+    assert padded < 1.3 * one
+    assert four < 0.6 * 4 * one
     assert shapes.n_syncs == 0
