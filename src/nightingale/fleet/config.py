@@ -48,6 +48,7 @@ class FleetConfig:
     threads: int | None = None
     max_streams: int = 8  # that a replica computes beside each other
     max_waiting: int = 16  # for one of those to end
+    max_open: int | None = None  # streams, also those that wait for text; None: 4 * max_streams
     max_queued: int = 32  # requests that Ray keeps for a replica; more are refused: 503
     max_factor: float = 0.9
     max_characters: int = 20_000
@@ -83,7 +84,7 @@ class FleetConfig:
     @property
     def max_ongoing(self) -> int:
         """Requests in a replica: streams, those that wait, and a few questions beside them."""
-        return self.max_streams + self.max_waiting + 8
+        return (self.max_open or 4 * self.max_streams) + self.max_waiting + 8
 
 
 def read(file: Path) -> dict[str, Any]:

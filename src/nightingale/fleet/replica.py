@@ -50,7 +50,7 @@ class Replica:
             del os.environ[secret]
         config, folder = self.config, self._scratch.enter_context(private_folder())
         limits = Limits(
-            config.max_streams, config.max_waiting, n_keys=len(self._keys),
+            config.max_streams, config.max_waiting, n_open=config.max_open, n_keys=len(self._keys),
             max_factor=config.max_factor,
         )  # fmt: skip
         worker = WorkerConfig(
