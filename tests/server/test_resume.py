@@ -175,12 +175,12 @@ POISON = """
 import os, signal
 from nightingale.text import split as module
 
-def split(text, *given):
+def split_lazily(text, *given):
     if "poison" in text:
         os.kill(os.getpid(), signal.SIGSEGV)
     return usual(text, *given)
 
-usual, module.split = module.split, split
+usual, module.split_lazily = module.split_lazily, split_lazily
 """
 
 
