@@ -110,7 +110,10 @@ class Nightingale:
         speech = self.stream(text, voice, progress=progress, voices=voices, **options)
         sound = np.concatenate([chunk.samples for chunk in speech])
         plan, timings = self.components.plan, speech.timings
-        return Audio(sound, speech.tokens, speech.is_complete, timings, speech.unspoken, plan)
+        return Audio(
+            sound, speech.tokens, speech.is_complete, timings, speech.unspoken, plan,
+            speech.language,
+        )  # fmt: skip
 
     def stream(
         self,
