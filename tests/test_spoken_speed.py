@@ -93,6 +93,12 @@ def test_the_language_is_detected_when_asked(exact: Nightingale) -> None:
     assert found.samples.tobytes() == plain.samples.tobytes()
 
 
+def test_prosody_rate_is_the_speed_of_what_it_encloses(exact: Nightingale) -> None:
+    marked = exact.say(f'<speak><prosody rate="125%">{SENTENCE}</prosody></speak>', seed=3)
+    assert marked.samples.tobytes() == exact.say(SENTENCE, seed=3, speed=1.25).samples.tobytes()
+    assert marked.unspoken == ()
+
+
 def test_a_voice_has_a_speed_of_its_own(exact: Nightingale) -> None:
     voice = replace(exact.components.voice, speed=0.8)
     slow = exact.say(SENTENCE, voice, seed=1).samples
