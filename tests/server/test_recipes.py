@@ -19,7 +19,8 @@ from websockets.sync.client import connect
 from tests.server.conftest import Subject
 from tests.server.running import Server, free_port, serving
 
-DOCS = (Path(__file__).parents[2] / "docs/server.md").read_text(encoding="utf-8")
+DOCS_FOLDER = Path(__file__).parents[2] / "docs"
+DOCS = (DOCS_FOLDER / "server.md").read_text(encoding="utf-8")
 NAME = "tts.example.org"
 
 
@@ -122,3 +123,15 @@ def test_the_systemd_unit_is_understood(tmp_path: Path) -> None:
         ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False
     )
     assert [line for line in done.stderr.splitlines() if "nightingale.service" in line] == []
+
+
+@pytest.mark.slow
+def test_the_example_of_the_agents_guide_speaks(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    guide = (DOCS_FOLDER / "guides/agents.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"^```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
+    assert "//localhost:8004" in code
+    exec(code.replace("//localhost:8004", f"//{server.url.removeprefix('http://')}"), {})
+    counts = re.findall(r"^(\d+) samples of 24 kHz$", capsys.readouterr().out, re.MULTILINE)
+    assert sum(map(int, counts)) > 12_000
