@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+
+# OpenMP reads it when torch is loaded: tests with two threads, beside another test process, must
+# not spin for a processor that is taken. Programs that tests start do not inherit it (below).
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -20,6 +26,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
         # Small models lose time to a second thread, and far more of it on a busy machine.
         torch.set_num_threads(1)
+        os.environ.pop("OMP_WAIT_POLICY", None)
         gc.freeze()  # what was imported stays: not to be looked through again and again
 
 
@@ -41,6 +48,25 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     noise = np.random.default_rng(0).normal(size=time.size) * 1e-4
     soundfile.write(file, (0.15 * hum * syllables + noise).astype(np.float32), 24_000)
     return file
+
+
+@pytest.fixture(scope="session")
+def releases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The small twin of a catalog model, made once for all test processes. Tests only read it."""
+    from tests.tiny_release import make_release
+
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "releases"
+
+    def release(name: str) -> Path:
+        if not (shared / name).exists():
+            made = make_release(tmp_path_factory.mktemp("release") / name, name)
+            shared.mkdir(exist_ok=True)
+            with suppress(OSError):  # another process was first
+                made.rename(shared / name)
+        return shared / name
+
+    return release
 
 
 @pytest.fixture(scope="session")

@@ -14,15 +14,14 @@ from nightingale.async_stream import AsyncSpeechStream
 from nightingale.core import PLANS
 from nightingale.pipeline import Nightingale
 from nightingale.voice.metadata import VoiceMetadata
-from tests.tiny_release import make_release
+from tests.tiny_release import Releases
 
 TEXT = "It is late, and nobody is there. Hello? It is I."
 
 
 @pytest.fixture(scope="module")
-def tts(tmp_path_factory: pytest.TempPathFactory) -> Nightingale:
-    folder = make_release(tmp_path_factory.mktemp("release"), "multilingual-hi")
-    home = tmp_path_factory.mktemp("home")
+def tts(releases: Releases, tmp_path_factory: pytest.TempPathFactory) -> Nightingale:
+    folder, home = releases("multilingual-hi"), tmp_path_factory.mktemp("home")
     return Nightingale.load(folder, home=home, device="cpu", plan=PLANS["live"], watermark=False)
 
 

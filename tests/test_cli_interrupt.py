@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from benchmarks.interruptions import Ending, after, interrupt
 from nightingale.cli import app
 from nightingale.cli.journal import Journal
-from tests.tiny_release import make_release
+from tests.tiny_release import Releases
 
 TEXT = "The billing issue is resolved. " * 25  # three parts
 SENTENCES = (
@@ -29,8 +29,8 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture(scope="module")
-def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_release(tmp_path_factory.mktemp("release"), "english")
+def release(releases: Releases) -> Path:
+    return releases("english")
 
 
 @pytest.fixture(scope="module")

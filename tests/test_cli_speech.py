@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from nightingale.cli import app, player
 from nightingale.weights import manifest
-from tests.tiny_release import make_release
+from tests.tiny_release import Releases
 
 TEXT = "The billing issue is resolved."
 
@@ -26,8 +26,8 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture(scope="session")
-def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_release(tmp_path_factory.mktemp("release"), "english")
+def release(releases: Releases) -> Path:
+    return releases("english")
 
 
 @pytest.fixture
@@ -90,11 +90,20 @@ def test_the_files_name_chooses_the_format(
     assert file.stat().st_size > 100
 
 
-def test_options_reach_the_model(run: Run, release: Path) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [("--seed", "9")],
+        pytest.param(
+            [("--temperature", "0.1"), ("--cfg-weight", "0"), ("--no-watermark",)],
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_options_reach_the_model(run: Run, release: Path, changes: list[tuple[str, ...]]) -> None:
     base = ("say", TEXT, "-o", "-", "--model", release, "--format", "pcm")
     plain = run(*base).stdout_bytes
-    for change in (("--seed", "9"), ("--temperature", "0.1"),
-                   ("--cfg-weight", "0"), ("--no-watermark",)):  # fmt: skip
+    for change in changes:
         assert run(*base, *change).stdout_bytes != plain, change
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import threading
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -32,18 +33,10 @@ from nightingale.speech import SpeechState
 from nightingale.voice.library import to_bytes
 from nightingale.voice.metadata import VoiceMetadata
 from nightingale.weights import catalog, manifest
-from tests.tiny_release import make_release, release_flow
+from tests.tiny_release import Releases, release_flow
 
 NAMES = ["english", "multilingual-zh-cmn", "multilingual-hi", "turbo", "nano"]
 TEXT = "The billing issue is resolved."
-
-
-@pytest.fixture(scope="session")
-def releases(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("releases")
-    for name in NAMES:
-        make_release(root / name, name)
-    return root
 
 
 @pytest.fixture(scope="session")
@@ -51,14 +44,19 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("home")
 
 
-def load(releases: Path, name: str, home: Path, **choices: object) -> Nightingale:
-    return Nightingale.load(releases / name, home=home, device="cpu", **choices)  # type: ignore[arg-type]
+def load(releases: Releases, name: str, home: Path, **choices: object) -> Nightingale:
+    return Nightingale.load(releases(name), home=home, device="cpu", **choices)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="session")
+def english(releases: Releases, home: Path) -> Nightingale:
+    return load(releases, "english", home, watermark=False)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_family_speaks_and_says_how_long_it_took(
-    releases: Path, home: Path, name: str
+    releases: Releases, home: Path, name: str
 ) -> None:
     tts = load(releases, name, home)
     seen: list[int] = []
@@ -83,7 +81,7 @@ def test_every_family_speaks_and_says_how_long_it_took(
     ("name", "n_extra"), [("english", 0), ("multilingual-hi", -1), ("turbo", 3), ("nano", 3)]
 )
 def test_sample_counts_follow_upstreams_rules(
-    releases: Path, home: Path, name: str, n_extra: int
+    releases: Releases, home: Path, name: str, n_extra: int
 ) -> None:
     """Multilingual drops the last token's sound, Turbo and Nano add three of silence."""
     tts = load(releases, name, home)
@@ -97,7 +95,7 @@ def test_sample_counts_follow_upstreams_rules(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["english", "turbo"])
 def test_unknown_characters_are_reported_and_not_spoken(
-    releases: Path, home: Path, name: str
+    releases: Releases, home: Path, name: str
 ) -> None:
     tts = load(releases, name, home)
     mixed = tts.say("Hello 🎉 wor世ld.", max_tokens=5, language="en-US")
@@ -113,15 +111,15 @@ def test_unknown_characters_are_reported_and_not_spoken(
             list(tts.stream(text))
 
 
-def test_an_utterance_opens_in_silence(releases: Path, home: Path) -> None:
-    audio = load(releases, "english", home, watermark=False).say(TEXT, max_tokens=5)
+def test_an_utterance_opens_in_silence(english: Nightingale) -> None:
+    audio = english.say(TEXT, max_tokens=5)
     assert not audio.samples[:480].any()
     assert audio.samples[480:960].any()
 
 
 @pytest.mark.slow
 def test_the_same_request_gives_the_same_bytes_whatever_came_before(
-    releases: Path, home: Path
+    releases: Releases, home: Path
 ) -> None:
     tts = load(releases, "multilingual-hi", home)
     first = tts.say(TEXT, seed=3, max_tokens=15)
@@ -135,7 +133,9 @@ def test_the_same_request_gives_the_same_bytes_whatever_came_before(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["multilingual-hi", "turbo"])
-def test_one_and_two_threads_of_torch_say_the_same(releases: Path, home: Path, name: str) -> None:
+def test_one_and_two_threads_of_torch_say_the_same(
+    releases: Releases, home: Path, name: str
+) -> None:
     tts = load(releases, name, home)
     said = []
     for n_threads in (1, 2):
@@ -147,7 +147,7 @@ def test_one_and_two_threads_of_torch_say_the_same(releases: Path, home: Path, n
 
 
 @pytest.mark.slow
-def test_threads_that_share_a_model_get_their_own_voices(releases: Path, home: Path) -> None:
+def test_threads_that_share_a_model_get_their_own_voices(releases: Releases, home: Path) -> None:
     tts = load(releases, "english", home)
     requests = [(f"Number {n} speaking.", n) for n in range(6)]
     alone = [tts.say(text, seed=seed, max_tokens=8).samples.tobytes() for text, seed in requests]
@@ -164,19 +164,19 @@ def test_threads_that_share_a_model_get_their_own_voices(releases: Path, home: P
     assert [together[n] for n in range(6)] == alone
 
 
-def test_a_mark_changes_the_sound_and_not_its_length(releases: Path, home: Path) -> None:
-    watermarked = load(releases, "english", home).say(TEXT, max_tokens=12)
-    plain = load(releases, "english", home, watermark=False).say(TEXT, max_tokens=12)
+def test_a_watermark_changes_the_samples_and_not_their_number(
+    releases: Releases, home: Path, english: Nightingale
+) -> None:
+    watermarked = load(releases, "english", home).say(TEXT, max_tokens=6)
+    plain = english.say(TEXT, max_tokens=6)
     assert watermarked.samples.shape == plain.samples.shape
     assert watermarked.samples.tobytes() != plain.samples.tobytes()
     assert plain.timings.watermark_ms < 1
 
 
-def test_either_decoder_goes_with_any_t3(releases: Path, home: Path, tmp_path: Path) -> None:
-    both = tmp_path / "both"
-    make_release(both, "english")
-    meanflow = both / "s3gen_meanflow.safetensors"
-    meanflow.write_bytes((releases / "turbo/s3gen_meanflow.safetensors").read_bytes())
+def test_either_decoder_goes_with_any_t3(releases: Releases, home: Path, tmp_path: Path) -> None:
+    both = shutil.copytree(releases("english"), tmp_path / "both")
+    shutil.copy(releases("turbo") / "s3gen_meanflow.safetensors", both)
     fast = Nightingale.load(both, home=home, decoder="meanflow")
     slow = Nightingale.load(both, home=home)
     assert (fast.components.decoder, slow.components.decoder) == ("meanflow", "standard")
@@ -186,9 +186,9 @@ def test_either_decoder_goes_with_any_t3(releases: Path, home: Path, tmp_path: P
 
 
 def test_a_decoder_that_is_not_what_its_name_says_is_refused_at_load(
-    home: Path, tmp_path: Path
+    releases: Releases, home: Path, tmp_path: Path
 ) -> None:
-    folder = make_release(tmp_path / "both", "english")
+    folder = shutil.copytree(releases("english"), tmp_path / "both")
     (folder / "s3gen_meanflow.safetensors").write_bytes((folder / "s3gen.safetensors").read_bytes())
     with pytest.raises(LayoutError, match="does not hold the meanflow decoder"):
         Nightingale.load(folder, home=home, decoder="meanflow")
@@ -196,10 +196,10 @@ def test_a_decoder_that_is_not_what_its_name_says_is_refused_at_load(
 
 @pytest.mark.slow
 def test_what_cloning_needs_is_not_loaded_for_speaking(
-    releases: Path, home: Path, tmp_path: Path
+    releases: Releases, home: Path, tmp_path: Path
 ) -> None:
     """A release whose encoders are gone from its files still speaks with a baked voice."""
-    folder = make_release(tmp_path / "maimed", "english")
+    folder = shutil.copytree(releases("english"), tmp_path / "maimed")
     file = folder / "s3gen.safetensors"
     with safe_open(file, "pt") as opened:
         header = opened.metadata()
@@ -216,7 +216,9 @@ def test_what_cloning_needs_is_not_loaded_for_speaking(
 
 
 @pytest.mark.slow
-def test_a_cloned_voice_speaks_and_is_its_own(releases: Path, home: Path, recording: Path) -> None:
+def test_a_cloned_voice_speaks_and_is_its_own(
+    releases: Releases, home: Path, recording: Path
+) -> None:
     tts = load(releases, "english", home)
     voice = tts.clone(recording)
     assert voice.report.seconds == pytest.approx(4, abs=0.01)
@@ -227,8 +229,8 @@ def test_a_cloned_voice_speaks_and_is_its_own(releases: Path, home: Path, record
     assert cloned.samples.tobytes() != own.samples.tobytes()
 
 
-def test_what_cannot_be_spoken_is_refused_by_name(releases: Path, home: Path) -> None:
-    tts = load(releases, "english", home)
+def test_what_cannot_be_spoken_is_refused_by_name(english: Nightingale) -> None:
+    tts = english
     with pytest.raises(TextError):
         tts.say("  ")
     with pytest.raises(LanguageError, match="does not speak 'de'"):
@@ -241,14 +243,13 @@ def test_what_cannot_be_spoken_is_refused_by_name(releases: Path, home: Path) ->
         tts.say(TEXT, seed="7")  # type: ignore[arg-type]
 
 
-def test_a_model_that_says_nothing_is_an_error(releases: Path, home: Path) -> None:
-    tts = load(releases, "english", home)
+def test_a_model_that_says_nothing_is_an_error(english: Nightingale) -> None:
     with pytest.raises(SpeechError, match="another seed"):
-        list(tts._synthesizer._codes(iter([6562]), lambda _: None, SpeechState()))
+        list(english._synthesizer._codes(iter([6562]), lambda _: None, SpeechState()))
 
 
 def test_a_model_that_is_not_here_is_explained(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    releases: Releases, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(manifest, "BUNDLE", tmp_path / "empty")
     with pytest.raises(NotPulledError, match="nightingale pull multilingual"):
@@ -260,13 +261,13 @@ def test_a_model_that_is_not_here_is_explained(
     with pytest.raises(NotPulledError, match="lacks"):
         Nightingale.load(tmp_path, home=home)
     with pytest.raises(OptionError, match="standard and meanflow"):
-        Nightingale.load(make_release(tmp_path / "nano", "nano"), home=home, decoder="quick")
+        Nightingale.load(releases("nano"), home=home, decoder="quick")
 
 
 @pytest.fixture
-def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def bundle(releases: Releases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package with a small model in it, both of whose decoders share all but an estimator."""
-    folder = make_release(tmp_path / "bundle", "fledgling")
+    folder = shutil.copytree(releases("fledgling"), tmp_path / "bundle")
     flow = release_flow("meanflow")
     own = {f"flow.{name}": t for name, t in flow.state_dict().items() if name.startswith("decoder")}
     header = {"config": {"flow": asdict(flow.config)}, "rest": "s3gen.safetensors"}
@@ -291,12 +292,12 @@ def test_where_nothing_was_pulled_the_model_of_the_package_speaks(tmp_path: Path
 
 
 @pytest.mark.usefixtures("bundle")
-def test_no_released_model_borrows_a_decoder_of_the_package(releases: Path, home: Path) -> None:
+def test_no_released_model_borrows_a_decoder_of_the_package(tmp_path: Path, home: Path) -> None:
     """Its speech tokens are others."""
     with pytest.raises(NotPulledError, match="nightingale pull turbo"):
-        _other_decoder("meanflow", catalog.find("english"), releases / "x", "english", home)
+        _other_decoder("meanflow", catalog.find("english"), tmp_path / "x", "english", home)
     with pytest.raises(NotPulledError, match="nightingale pull multilingual"):
-        _other_decoder("standard", catalog.find("nano"), releases / "x", "nano", home)
+        _other_decoder("standard", catalog.find("nano"), tmp_path / "x", "nano", home)
 
 
 def test_a_package_without_its_model_says_so(
@@ -308,7 +309,7 @@ def test_a_package_without_its_model_says_so(
 
 
 @pytest.mark.slow
-def test_a_voices_gain_scales_its_samples_in_every_plan(releases: Path, home: Path) -> None:
+def test_a_voices_gain_scales_its_samples_in_every_plan(releases: Releases, home: Path) -> None:
     for plan in ("reference", "live"):
         tts = load(releases, "english", home, plan=plan, watermark=False)
         own = tts.components.voice
@@ -324,7 +325,7 @@ def test_a_voices_gain_scales_its_samples_in_every_plan(releases: Path, home: Pa
 
 @pytest.mark.slow
 def test_a_recordings_loudness_is_kept_if_asked(
-    releases: Path, home: Path, recording: Path
+    releases: Releases, home: Path, recording: Path
 ) -> None:
     tts = load(releases, "english", home)
     voice = tts.clone(recording, keep_loudness=True)

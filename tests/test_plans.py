@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,14 +28,14 @@ from nightingale.measure.stages import torch_stages
 from nightingale.nn.device import choose
 from nightingale.pipeline import Nightingale
 from tests.rebuilt import n_cached_voices
-from tests.tiny_release import make_release
+from tests.tiny_release import Releases
 
 TEXT = "The billing issue is resolved."
 
 
 @pytest.fixture(scope="module", params=["english", "nano"])
-def release(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_release(tmp_path_factory.mktemp("release"), request.param)
+def release(request: pytest.FixtureRequest, releases: Releases) -> Path:
+    return releases(request.param)
 
 
 def say(
@@ -108,16 +109,16 @@ def test_threads_leave_no_trace_in_a_packed_plan(release: Path, tmp_path: Path) 
     assert np.array_equal(made[0], made[1])
 
 
-def test_a_changed_source_is_packed_anew(tmp_path: Path) -> None:
-    release = make_release(tmp_path / "release", "english")
+def test_a_changed_source_is_packed_anew(releases: Releases, tmp_path: Path) -> None:
+    release = shutil.copytree(releases("english"), tmp_path / "release")
     before = pack_t3(release, tmp_path, PLANS["balanced"])
     source = release / "t3_cfg.safetensors"
     source.write_bytes(source.read_bytes())
     assert pack_t3(release, tmp_path, PLANS["balanced"]) != before
 
 
-def test_packed_weights_that_were_changed_are_refused(tmp_path: Path) -> None:
-    release = make_release(tmp_path / "release", "english")
+def test_packed_weights_that_were_changed_are_refused(releases: Releases, tmp_path: Path) -> None:
+    release = releases("english")
     file = pack_t3(release, tmp_path, PLANS["balanced"])
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
@@ -128,12 +129,13 @@ def test_packed_weights_that_were_changed_are_refused(tmp_path: Path) -> None:
     Nightingale.load(release, home=tmp_path, device="cpu", plan="balanced")
 
 
-def test_an_unknown_plan_is_refused_by_name(release: Path, tmp_path: Path) -> None:
+def test_an_unknown_plan_is_refused_by_name(releases: Releases, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="no plan 'warp'; there are reference, balanced, fast"):
-        Nightingale.load(release, home=tmp_path, plan="warp")
+        Nightingale.load(releases("english"), home=tmp_path, plan="warp")
 
 
-def test_the_command_packs_and_says_where(release: Path, tmp_path: Path) -> None:
+def test_quantize_packs_and_names_its_file(releases: Releases, tmp_path: Path) -> None:
+    release = releases("english")
     environ = {"NIGHTINGALE_HOME": str(tmp_path / "home")}
     done = CliRunner().invoke(app, ["quantize", str(release), "--plan", "fast"], env=environ)
     assert done.exit_code == 0, done.stderr

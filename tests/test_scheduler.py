@@ -24,7 +24,7 @@ from nightingale.scheduler import (
     Scheduler,
 )
 from nightingale.speech import SpeechStream
-from tests.tiny_release import make_release
+from tests.tiny_release import Releases
 
 CHUNK = AudioChunk(np.zeros(12_000, np.float32))  # half a second
 
@@ -452,12 +452,11 @@ def test_windows_that_fail_fail_all_of_their_batch_and_nobody_else() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("t3", ["fp32", "int8"])
 def test_real_requests_beside_each_other_sound_as_alone(
-    tmp_path: Path, t3: Literal["fp32", "int8"]
+    releases: Releases, tmp_path: Path, t3: Literal["fp32", "int8"]
 ) -> None:
-    make_release(tmp_path / "release", "multilingual-hi")
     sizes_of = {"window_slots": 0, "window_sizes": (4, 6, 10), "vocoder_lookahead": 6}
     live = Plan("live", t3=t3, prompt_cache=True, **sizes_of)  # type: ignore[arg-type]
-    model = Nightingale.load(tmp_path / "release", home=tmp_path, device="cpu", plan=live)
+    model = Nightingale.load(releases("multilingual-hi"), home=tmp_path, device="cpu", plan=live)
 
     def joined(chunks: list[AudioChunk]) -> NDArray[np.float32]:
         return np.concatenate([chunk.samples for chunk in chunks])

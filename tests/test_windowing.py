@@ -6,7 +6,6 @@ import json
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ from nightingale.noise import derive_seed
 from nightingale.pipeline import Nightingale
 from nightingale.speech import Checkpoint, SpeechStream
 from nightingale.windowing import token_windows
-from tests.tiny_release import make_release
+from tests.tiny_release import Releases
 
 GRID = (4, 6, 10)
 LIVE = Plan("live", prompt_cache=True, window_sizes=GRID, vocoder_lookahead=6)
@@ -31,22 +30,16 @@ TEXT = "The billing issue is resolved."
 N_TOKENS = 36
 
 
-@pytest.fixture(scope="module")
-def releases(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("releases")
-    for name in ("multilingual-hi", "nano"):
-        make_release(root / name, name)
-    return root
-
-
-def load(releases: Path, name: str, plan: Plan = LIVE, *, watermark: bool = True) -> Nightingale:
-    return Nightingale.load(
-        releases / name, home=releases, device="cpu", plan=plan, watermark=watermark
-    )
+def load(
+    releases: Releases, name: str, plan: Plan = LIVE, *, watermark: bool = True
+) -> Nightingale:
+    folder = releases(name)
+    home = folder.parent / "home"
+    return Nightingale.load(folder, home=home, device="cpu", plan=plan, watermark=watermark)
 
 
 @pytest.fixture(scope="module")
-def tts(releases: Path) -> Nightingale:
+def tts(releases: Releases) -> Nightingale:
     return load(releases, "multilingual-hi")
 
 
@@ -98,7 +91,7 @@ def test_without_a_grid_there_is_one_window() -> None:
 @pytest.mark.parametrize(
     ("name", "n_extra"), [pytest.param("multilingual-hi", -1, marks=pytest.mark.slow), ("nano", 3)]
 )
-def test_saying_is_all_that_is_streamed(releases: Path, name: str, n_extra: int) -> None:
+def test_saying_is_all_that_is_streamed(releases: Releases, name: str, n_extra: int) -> None:
     tts = load(releases, name)
     audio = tts.say(TEXT, max_tokens=N_TOKENS, seed=3)
     speech = tts.stream(TEXT, max_tokens=N_TOKENS, seed=3)
@@ -113,7 +106,7 @@ def test_saying_is_all_that_is_streamed(releases: Path, name: str, n_extra: int)
     assert all(ms > 0 for ms in asdict(speech.timings).values())
 
 
-def test_the_first_sound_needs_few_tokens_and_opens_once(releases: Path) -> None:
+def test_the_first_sound_needs_few_tokens_and_opens_once(releases: Releases) -> None:
     tts = load(releases, "multilingual-hi", watermark=False)
     made: list[int] = []
     speech = tts.stream(TEXT, max_tokens=N_TOKENS, progress=made.append)
@@ -125,7 +118,7 @@ def test_the_first_sound_needs_few_tokens_and_opens_once(releases: Path) -> None
 
 
 @pytest.mark.slow
-def test_windows_sound_like_the_whole(releases: Path) -> None:
+def test_windows_sound_like_the_whole(releases: Releases) -> None:
     """The first window hears less of what follows, so this is near and not exact."""
     live = load(releases, "nano", watermark=False).say(TEXT, max_tokens=N_TOKENS)
     whole = load(releases, "nano", PLANS["reference"], watermark=False)
@@ -149,7 +142,7 @@ def test_streams_by_turns_are_as_alone(tts: Nightingale) -> None:
         assert np.array_equal(np.concatenate(part), one)
 
 
-def test_a_step_is_a_token_or_a_window(releases: Path) -> None:
+def test_a_step_is_a_token_or_a_window(releases: Releases) -> None:
     tts = load(releases, "multilingual-hi", watermark=False)
     made: list[int] = []
     speech = tts.stream(TEXT, max_tokens=20, progress=made.append)
@@ -274,7 +267,7 @@ def test_pauses_are_marked(tts: Nightingale) -> None:
 
 
 @pytest.mark.slow
-def test_the_start_of_a_live_plan_is_trimmed_and_words_follow_it(releases: Path) -> None:
+def test_the_start_of_a_live_plan_is_trimmed_and_words_follow_it(releases: Releases) -> None:
     """By as much as the sound is shorter, words are earlier."""
     trimming = replace(LIVE, trims_silence=True)
     whole, short = (
@@ -292,7 +285,7 @@ def test_the_start_of_a_live_plan_is_trimmed_and_words_follow_it(releases: Path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("plan", ["reference", "live"])
-def test_an_utterance_opens_and_closes_in_silence(releases: Path, plan: str) -> None:
+def test_an_utterance_opens_and_closes_in_silence(releases: Releases, plan: str) -> None:
     chosen = PLANS["reference"] if plan == "reference" else LIVE
     for name in ("multilingual-hi", "nano"):
         samples = load(releases, name, chosen, watermark=False).say(TEXT, max_tokens=9).samples

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from tests.backends.torch.vocoder.small import small_vocoder
 from tests.random_weights import randomize
 from tests.text import make_gpt2, make_tokenizers
 from tests.tiny import TINY, tiny_voice
+
+Releases = Callable[[str], Path]  # the fixture `releases`: by the name of a catalog model
 
 TOKENIZER = SpeechTokenizerConfig(n_layers=1, d_model=64)
 XVECTOR = XVectorConfig(n_planes=2, n_channels=8, growth=4, n_layers=(1, 1, 1))

@@ -32,6 +32,11 @@ KINDS = {  # name: what soundfile calls it
 
 def buzz(seconds: float = 1.0, rate_hz: int = 24_000, seed: int = 0) -> NDArray[np.float32]:
     """Half voice, half engine: gliding harmonics with pauses, and a little noise."""
+    return _buzz(seconds, rate_hz, seed).copy()  # some tests write into it
+
+
+@lru_cache(maxsize=32)
+def _buzz(seconds: float, rate_hz: int, seed: int) -> NDArray[np.float32]:
     time_s = np.arange(int(seconds * rate_hz)) / rate_hz
     generator = np.random.default_rng(seed)
     phase = 2 * np.pi * np.cumsum(110 + 30 * seed + 40 * np.sin(5 * time_s)) / rate_hz

@@ -48,7 +48,8 @@ def test_it_is_saved_in_the_format_of_the_name(clip: Audio, tmp_path: Path) -> N
         clip.save(tmp_path / "tone.doc")
 
 
-def test_it_draws_its_waveform_and_mel(clip: Audio, tmp_path: Path) -> None:
+@pytest.mark.slow  # matplotlib is two seconds to import
+def test_a_plot_has_the_waveform_and_the_mel(clip: Audio, tmp_path: Path) -> None:
     figure = clip.plot()
     figure.savefig(tmp_path / "tone.png")
     wave, mel = figure.axes

@@ -68,8 +68,18 @@ def windowed(backend: str, tmp_path_factory: pytest.TempPathFactory) -> Componen
     return load(backend, tmp_path_factory.mktemp("home"), WINDOWED)
 
 
-def ask(model: Components, text: str, *, seed: int = 0, forced: tuple[int, ...] = ()) -> int:
-    options = replace(model.spec.options, seed=seed, max_tokens=60)
+N_TOKENS, N_TO_THE_END = 20, 60
+
+
+def ask(
+    model: Components,
+    text: str,
+    *,
+    seed: int = 0,
+    forced: tuple[int, ...] = (),
+    max_tokens: int = N_TOKENS,
+) -> int:
+    options = replace(model.spec.options, seed=seed, max_tokens=max_tokens)
     ids = model.tokenizer.encode(text, "en")
     return model.loaded.token_engine.add(TokenRequest(ids, model.voice.t3, options, forced))
 
@@ -90,11 +100,11 @@ def test_tokens_of_the_golden_set(backend: str, whole: Components) -> None:
     if backend not in GOLDEN["backends"]:
         pytest.skip(f"{backend} has weights of its own")
     for text, wanted in GOLDEN["tokens"].items():
-        assert tokens(whole, text, seed=GOLDEN["seed"]) == wanted
+        assert tokens(whole, text, seed=GOLDEN["seed"], max_tokens=N_TO_THE_END) == wanted
 
 
 def test_every_request_ends_once_and_counts_its_own(whole: Components) -> None:
-    number = ask(whole, TEXTS[0])
+    number = ask(whole, TEXTS[0], max_tokens=N_TO_THE_END)
     found = events(whole, number)
     assert {event.number for event in found} == {number}
     assert [event.is_last for event in found] == [False] * (len(found) - 1) + [True]
@@ -127,7 +137,7 @@ def test_batch_mates_change_no_token(whole: Components) -> None:
     assert [said[number] for number in numbers] == alone
 
 
-@pytest.mark.parametrize("t3", ["int8", "int4"])
+@pytest.mark.parametrize("t3", ["int8", pytest.param("int4", marks=pytest.mark.slow)])
 def test_batch_mates_change_no_token_of_packed_weights(
     backend: str, tmp_path: Path, t3: Literal["int8", "int4"]
 ) -> None:

@@ -67,16 +67,21 @@ def load(kind: Kind, file: Path) -> ctypes.CDLL:
 
 
 def build(flags: tuple[str, ...], arguments: tuple[str, ...], folder: Path) -> Path:
-    """Compiles sources in a folder, unless that was done before."""
+    """Compiles sources in a folder, unless that was done before, or is being done right now."""
+    import fcntl  # there is none on Windows, nor a compiler for this
+
     file = KEPT / f"{_fingerprint(flags, arguments, folder)}.so"
-    if not file.exists():
-        KEPT.mkdir(parents=True, exist_ok=True)
+    KEPT.mkdir(parents=True, exist_ok=True)
+    with file.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if file.exists():
+            return file
         with tempfile.TemporaryDirectory(dir=KEPT) as space:
             made = Path(space) / file.name
             command = [str(compiler()), *flags, *arguments, "-o", str(made), "-lm"]
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr
-            made.replace(file)  # whole, if another process makes it too
+            made.replace(file)
     return file
 
 

@@ -24,7 +24,7 @@ from nightingale.measure.flops import count, flow_flops, vocoder_flops
 from nightingale.measure.random_model import fill
 from nightingale.pipeline import Nightingale
 from tests.rebuilt import rebuilt
-from tests.tiny_release import make_release
+from tests.tiny_release import Releases
 
 SECONDS = 0.8  # of speech
 SIDE = limits.SIDE
@@ -39,9 +39,8 @@ def small_products() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def tts(tmp_path_factory: pytest.TempPathFactory) -> Nightingale:
-    folder = make_release(tmp_path_factory.mktemp("release"), "english")
-    return Nightingale.load(folder, home=tmp_path_factory.mktemp("home"), device="cpu")
+def tts(releases: Releases, tmp_path_factory: pytest.TempPathFactory) -> Nightingale:
+    return Nightingale.load(releases("english"), home=tmp_path_factory.mktemp("home"), device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -181,8 +180,8 @@ def test_bars_are_drawn(result: bench.Result, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    yield make_release(tmp_path / "release", "nano")
+def folder(releases: Releases) -> Path:
+    return releases("nano")
 
 
 @pytest.mark.slow

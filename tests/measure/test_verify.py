@@ -20,14 +20,14 @@ from nightingale.measure.stages import torch_stages
 from nightingale.measure.verify import Verifier, divergence, spectral_distance_db
 from nightingale.pipeline import Nightingale
 from tests.rebuilt import rebuilt
-from tests.tiny_release import make_release
+from tests.tiny_release import Releases
 
 TEXTS = ("The billing issue is resolved.", "Hello.")
 
 
 @pytest.fixture(scope="module")
-def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_release(tmp_path_factory.mktemp("release"), "english")
+def release(releases: Releases) -> Path:
+    return releases("english")
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 
 from tests.server.browser import browsing
 from tests.server.conftest import Subject
@@ -262,5 +261,7 @@ def test_planted_accessibility_faults_are_found(page: Any) -> None:
 
 def serious(page: Any) -> list[str]:
     """Rules of axe-core that are broken, of the two upper degrees."""
+    from axe_playwright_python.sync_playwright import Axe  # here alone, as in browser.py
+
     found = Axe().run(page).response["violations"]
     return [rule["id"] for rule in found if rule["impact"] in ("serious", "critical")]

@@ -295,22 +295,30 @@ def _check_property(tokenizer: TextTokenizer, text: str, language: str | None) -
         assert unknown not in tokenizer.encode(left, language)
 
 
-@given(text=samples)
-@settings(deadline=None, max_examples=200)
+@pytest.mark.parametrize("n_texts", [50, pytest.param(200, marks=pytest.mark.slow)])
 def test_english_models_never_see_an_unknown_token(
-    text: str, english: EnglishTokenizer, fledgling: FledglingTokenizer, turbo: Gpt2Tokenizer
+    n_texts: int, english: EnglishTokenizer, fledgling: FledglingTokenizer, turbo: Gpt2Tokenizer
 ) -> None:
-    for tokenizer in (english, fledgling, turbo):
-        _check_property(tokenizer, text, "en")
+    @settings(deadline=None, max_examples=n_texts)
+    @given(text=samples)
+    def check(text: str) -> None:
+        for tokenizer in (english, fledgling, turbo):
+            _check_property(tokenizer, text, "en")
+
+    check()
 
 
 @quiet
-@given(text=samples, language=st.sampled_from([None, *LANGUAGES, "ja", "zh"]))
-@settings(deadline=None, max_examples=300)
+@pytest.mark.parametrize("n_texts", [50, pytest.param(300, marks=pytest.mark.slow)])
 def test_the_multilingual_model_never_sees_an_unknown_token(
-    text: str, language: str | None, multilingual: MultilingualTokenizer
+    n_texts: int, multilingual: MultilingualTokenizer
 ) -> None:
-    _check_property(multilingual, text, language)
+    @settings(deadline=None, max_examples=n_texts)
+    @given(text=samples, language=st.sampled_from([None, *LANGUAGES, "ja", "zh"]))
+    def check(text: str, language: str | None) -> None:
+        _check_property(multilingual, text, language)
+
+    check()
 
 
 HARD = ["🎉", "a🎉", "é ", " ", "[U", "1,", "£ ", "−", "ж, ", "[", "東", "々東", "\u0301", "\n🎉\n"]

@@ -55,7 +55,7 @@ from tests.backends.torch.pretend import HiddenSyncError, Machine, WrongDeviceEr
 from tests.backends.torch.vocoder.small import small_vocoder
 from tests.server.running import serving
 from tests.tiny import tiny_t3, tiny_text, tiny_voice
-from tests.tiny_release import make_release, release_flow
+from tests.tiny_release import Releases, release_flow
 
 FAMILIES = ("english", "multilingual-hi", "turbo", "nano")
 TEXT = "The billing issue is resolved."
@@ -80,14 +80,6 @@ def gpu() -> Iterator[Machine]:
 def plain_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums on the host are cut as on devices, that is, not at all: the numbers are the same."""
     monkeypatch.setattr(deterministic, "HOST", torch.device("meta"))
-
-
-@pytest.fixture(scope="module")
-def releases(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("releases")
-    for name in FAMILIES:
-        make_release(folder / name, name)
-    return folder
 
 
 def load(model: str | Path, where: str, **wanted: Any) -> Nightingale:
@@ -153,9 +145,9 @@ def test_a_mask_that_cuda_cannot_read_is_refused(gpu: Machine) -> None:
 @pytest.mark.parametrize("plan", [PLANS["reference"], WINDOWS], ids=lambda plan: plan.name)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_says_there_what_it_says_here(
-    gpu: Machine, releases: Path, name: str, plan: Plan
+    gpu: Machine, releases: Releases, name: str, plan: Plan
 ) -> None:
-    here, there = (load(releases / name, where, plan=plan) for where in ("cpu", pretend.NAME))
+    here, there = (load(releases(name), where, plan=plan) for where in ("cpu", pretend.NAME))
     assert torch_stages(there.components).t3.speech_emb.weight.device.type == pretend.NAME
     wanted, made = (tts.say("Yes.", seed=3, max_tokens=7) for tts in (here, there))
     assert made.tokens == wanted.tokens
@@ -180,11 +172,11 @@ def test_the_bundled_model_speaks_there(gpu: Machine, plan: str) -> None:
 
 @pytest.mark.slow
 def test_half_precision_runs_where_the_device_has_it(
-    gpu: Machine, releases: Path, monkeypatch: pytest.MonkeyPatch
+    gpu: Machine, releases: Releases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Placement, "has_bf16", property(lambda _placement: True))
     for name in ("english", "nano"):
-        tts = load(releases / name, pretend.NAME, plan="live")
+        tts = load(releases(name), pretend.NAME, plan="live")
         stages = torch_stages(tts.components)
         assert (tts.components.plan.t3, tts.components.plan.flow) == ("bf16", "bf16")
         assert stages.t3.speech_emb.weight.dtype is torch.bfloat16
@@ -196,8 +188,8 @@ def test_half_precision_runs_where_the_device_has_it(
 
 
 @pytest.mark.slow
-def test_a_state_that_was_bytes_goes_on_there(gpu: Machine, releases: Path) -> None:
-    components = load(releases / "english", pretend.NAME, plan=WINDOWS).components
+def test_a_state_that_was_bytes_goes_on_there(gpu: Machine, releases: Releases) -> None:
+    components = load(releases("english"), pretend.NAME, plan=WINDOWS).components
     decoder, prompt = components.loaded.wave_decoder, components.voice.flow
     first, second = list(filter(None, token_windows(range(9), (3, 5))))[:2]
     (begun,) = decoder.decode([WindowJob(first, decoder.start(prompt, 1))])
@@ -243,10 +235,10 @@ def test_windows_share_a_pass_of_fixed_shape_there(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["english", "nano"])
 def test_a_voice_is_cloned_there(
-    machine: Machine, releases: Path, recording: Path, name: str
+    machine: Machine, releases: Releases, recording: Path, name: str
 ) -> None:
     wave = np.tile(soundfile.read(recording, dtype="float32")[0], 2)
-    models = [load(releases / name, where) for where in ("cpu", pretend.NAME)]
+    models = [load(releases(name), where) for where in ("cpu", pretend.NAME)]
     family = models[0].components.model.family
     here, there = (clone(wave, tts.cloner.load_encoders(), family) for tts in models)
     assert np.array_equal(there.t3.tokens, here.t3.tokens)
@@ -261,12 +253,12 @@ def test_a_voice_is_cloned_there(
 
 @pytest.mark.slow
 def test_verify_and_bench_run_there(
-    machine: Machine, releases: Path, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, releases: Releases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SIDE", 64)
     monkeypatch.setattr(limits, "MAX_BYTES", 2**20)
-    reference = load(releases / "english", pretend.NAME, watermark=False)
-    other = load(releases / "english", pretend.NAME, watermark=False, plan="live")
+    reference = load(releases("english"), pretend.NAME, watermark=False)
+    other = load(releases("english"), pretend.NAME, watermark=False, plan="live")
     verdict = Verifier(reference, ["Hello there."], max_tokens=8).verify(other)
     assert verdict.facts()["likeliest token the same"] == 1.0
     result = bench(other, n_trials=1, seconds=0.4)
@@ -286,9 +278,9 @@ def test_random_weights_of_a_packed_plan_run_there(gpu: Machine) -> None:
 
 @pytest.mark.parametrize("name", [pytest.param("english", marks=pytest.mark.slow), "nano"])
 def test_flow_and_vocoder_never_wait_for_the_device(
-    gpu: Machine, releases: Path, name: str
+    gpu: Machine, releases: Releases, name: str
 ) -> None:
-    tts = load(releases / name, pretend.NAME, plan=WINDOWS)
+    tts = load(releases(name), pretend.NAME, plan=WINDOWS)
     stages, prompt = torch_stages(tts.components), tts.components.voice.flow
     codes = torch.arange(8)
     with pretend.without_syncs():
@@ -299,9 +291,9 @@ def test_flow_and_vocoder_never_wait_for_the_device(
 
 
 @pytest.mark.slow
-def test_a_token_waits_a_few_times_at_most(gpu: Machine, releases: Path) -> None:
+def test_a_token_waits_a_few_times_at_most(gpu: Machine, releases: Releases) -> None:
     for name, most in (("english", 2), ("multilingual-hi", 5), ("nano", 2)):
-        tts = load(releases / name, pretend.NAME)
+        tts = load(releases(name), pretend.NAME)
         n_syncs: list[int] = []
 
         def note(_n_tokens: int, seen: list[int] = n_syncs) -> None:
@@ -337,7 +329,7 @@ def _through_waves_on_the_host(blocks: Any, x: Any, mask: Any, window: Any) -> A
     ],
 )
 def test_planted_faults_are_caught(
-    releases: Path,
+    releases: Releases,
     monkeypatch: pytest.MonkeyPatch,
     place: Any,
     name: str,
@@ -345,7 +337,7 @@ def test_planted_faults_are_caught(
     message: str,
 ) -> None:
     with pretend.pretending(mps=True):
-        tts = load(releases / "english", pretend.NAME)
+        tts = load(releases("english"), pretend.NAME)
         tts.say(TEXT, max_tokens=4)
         monkeypatch.setattr(place, name, fault)
         with pytest.raises(WrongDeviceError, match=message):
@@ -354,9 +346,9 @@ def test_planted_faults_are_caught(
 
 @pytest.mark.slow
 def test_a_planted_wait_is_caught(
-    gpu: Machine, releases: Path, monkeypatch: pytest.MonkeyPatch
+    gpu: Machine, releases: Releases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tts = load(releases / "english", pretend.NAME, plan=WINDOWS)
+    tts = load(releases("english"), pretend.NAME, plan=WINDOWS)
     stages, prompt = torch_stages(tts.components), tts.components.voice.flow
     plain = encoder.align_distances
     monkeypatch.setattr(
@@ -371,18 +363,18 @@ def test_a_planted_wait_is_caught(
 
 @pytest.mark.slow
 def test_auto_falls_back_to_the_cpu_where_the_self_test_fails(
-    gpu: Machine, releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gpu: Machine, releases: Releases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A planted fault: attention with its values in the wrong order."""
     monkeypatch.setattr(device, "_BY_SPEED", (pretend.NAME, "cpu"))
     monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
     good, bad = tmp_path / "good", tmp_path / "bad"
-    trusted = Nightingale.load(releases / "english", home=good).components.resolved
+    trusted = Nightingale.load(releases("english"), home=good).components.resolved
     assert trusted.device == pretend.NAME
     monkeypatch.setenv("PRETEND_FAULT", "attention")
-    kept = Nightingale.load(releases / "english", home=good).components.resolved
+    kept = Nightingale.load(releases("english"), home=good).components.resolved
     assert kept.device == pretend.NAME  # it is run once
-    fallen = Nightingale.load(releases / "english", home=bad).components.resolved
+    fallen = Nightingale.load(releases("english"), home=bad).components.resolved
     assert fallen.device == "cpu"
     assert "pretend failed the self-test: speech token 1 is wrong" in str(fallen)
 
@@ -413,8 +405,8 @@ def run(*arguments: str | Path, home: Path) -> subprocess.CompletedProcess[bytes
 
 
 @pytest.mark.slow
-def test_the_command_speaks_there(releases: Path, tmp_path: Path) -> None:
-    common = ("--model", releases / "english", "--device", pretend.NAME)
+def test_the_command_speaks_there(releases: Releases, tmp_path: Path) -> None:
+    common = ("--model", releases("english"), "--device", pretend.NAME)
     for stream in ((), ("--stream",)):
         file = tmp_path / "out.wav"
         done = run("say", TEXT, *common, "--max-tokens", "6", "-o", file, *stream, home=tmp_path)
@@ -425,9 +417,9 @@ def test_the_command_speaks_there(releases: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_server_speaks_there(releases: Path, tmp_path: Path) -> None:
+def test_a_server_speaks_there(releases: Releases, tmp_path: Path) -> None:
     flags = ("--device", pretend.NAME)
-    with serving(releases / "english", tmp_path, {}, *flags, PYTHONPATH=PYTHONPATH) as server:
+    with serving(releases("english"), tmp_path, {}, *flags, PYTHONPATH=PYTHONPATH) as server:
         body = server.body(TEXT, max_tokens=9, seed=3)
         reply = httpx.post(f"{server.url}/v1/audio/speech", json=body, timeout=60)
         assert reply.status_code == 200, reply.text

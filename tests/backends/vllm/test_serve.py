@@ -6,10 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import openai
 import pytest
 
 pytest.importorskip("vllm", reason="vLLM is not installed: scripts/vllm runs these tests")
+
+import openai
 
 import nightingale
 from nightingale import Nightingale

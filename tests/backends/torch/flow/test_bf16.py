@@ -22,7 +22,7 @@ def in_bf16(flow: Flow) -> Flow:
     return narrow
 
 
-@pytest.mark.parametrize("kind", ["standard", "meanflow"])
+@pytest.mark.parametrize("kind", [pytest.param("standard", marks=pytest.mark.slow), "meanflow"])
 def test_bfloat16_is_near_fp32_whole_and_in_windows(kind: Decoder) -> None:
     exact, prompt, tokens = tiny_flow(kind), tiny_prompt(), tiny_tokens()
     near = in_bf16(exact)
@@ -38,7 +38,7 @@ def test_bfloat16_is_near_fp32_whole_and_in_windows(kind: Decoder) -> None:
     assert state.rendered[0].steps[0].keys[0].dtype is torch.bfloat16
 
 
-@pytest.mark.parametrize("kind", ["standard", "meanflow"])
+@pytest.mark.parametrize("kind", [pytest.param("standard", marks=pytest.mark.slow), "meanflow"])
 def test_the_bytes_of_a_recording_are_known_before_it_is_rendered(kind: Decoder) -> None:
     prompt = tiny_prompt(n_tokens=40)
     for flow in (tiny_flow(kind), in_bf16(tiny_flow(kind))):

@@ -29,9 +29,10 @@ def fast(slow: Flow) -> Flow:
 
 
 @pytest.mark.usefixtures("amx")
-@pytest.mark.parametrize("decoder", ["standard", "meanflow"])
-class TestOnTiles:
-    def test_it_renders_nearly_the_same_mel(self, decoder: Decoder) -> None:
+# Ten steps of emulated instructions are slow; two show the same.
+@pytest.mark.parametrize("decoder", [pytest.param("standard", marks=pytest.mark.slow), "meanflow"])
+class TestOnAMX:
+    def test_mel_is_near_that_of_fp32(self, decoder: Decoder) -> None:
         prompt, tokens = tiny_prompt(n_tokens=9), tiny_tokens(n_tokens=14)
         exact = small_flow(decoder).render(tokens, prompt, 3)
         near = fast(small_flow(decoder)).render(tokens, prompt, 3)
@@ -39,15 +40,15 @@ class TestOnTiles:
         assert 1e-5 < distance < 0.03
         assert near.dtype == torch.float32
 
-    def test_its_encoder_asks_nearly_the_same(self, decoder: Decoder) -> None:
+    def test_encoder_output_is_near_that_of_fp32(self, decoder: Decoder) -> None:
         prompt, tokens = tiny_prompt(n_tokens=9), tiny_tokens(n_tokens=140)
         exact = small_flow(decoder).encode(tokens, prompt)
         near = fast(small_flow(decoder)).encode(tokens, prompt)
         assert near.dtype == torch.float32
         assert 1e-5 < (near - exact).norm() / exact.norm() < 0.03
 
-    def test_threads_leave_no_trace(self, decoder: Decoder) -> None:
-        n_tokens = 140 if decoder == "meanflow" else 30  # two steps, or ten
+    def test_one_and_two_threads_give_the_same_mel(self, decoder: Decoder) -> None:
+        n_tokens = 70 if decoder == "meanflow" else 30  # two steps, or ten
         prompt, tokens = tiny_prompt(n_tokens=9), tiny_tokens(n_tokens=n_tokens)
         flow, made, before = fast(small_flow(decoder)), [], torch.get_num_threads()
         try:
