@@ -71,13 +71,13 @@ def test_a_cancel_stops_within_a_step(tts: Nightingale) -> None:
 
 
 @pytest.mark.slow
-def test_windows_and_memory_stay_as_they_are(tts: Nightingale) -> None:
+def test_late_windows_cost_as_early_ones_and_memory_does_not_grow(tts: Nightingale) -> None:
     ratios = flat.late_by_early(
         tts, tts.components.plan.window_sizes[2], 2, early=2, late=6, near=2
     )
     assert 0.6 < statistics.median(ratios) < 1.6
-    held = flat.memory(tts, 1.0)
-    assert max(held.mb) - min(held.mb) < 200
+    held = flat.memory(tts, 0.6)  # an hour of it: benchmarks/streaming memory
+    assert max(held.mb) - min(held.mb) < 100, held
 
 
 def test_a_leak_would_be_seen() -> None:

@@ -15,7 +15,7 @@ import ctypes
 import json
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
 
@@ -149,14 +149,14 @@ def run_window(**sizes: Any) -> None:
     snake(drawn(n, convolution.whole(sizes["n_in"])), layer.reach)
 
 
-def run_all(n_shapes: int) -> dict[str, int]:
+def run_all(n_shapes: int, kinds: Sequence[str]) -> dict[str, int]:
     """So many shapes in all; how many for each library."""
-    n_run, n_each = dict.fromkeys(SOURCES, 0), -(-n_shapes // len(SOURCES))
+    n_run, n_each = dict.fromkeys(kinds, 0), -(-n_shapes // len(kinds))
     drawing = settings(
         max_examples=n_each, deadline=None, database=None, derandomize=True,
         phases=[Phase.generate], suppress_health_check=list(HealthCheck),
     )  # fmt: skip
-    for kind in SOURCES:
+    for kind in kinds:
         name, library = "amx" if kind == "amx" else "library", compiled(kind)
         sizes = windows() if kind == "amx" else stacks()
         with mock.patch.object(native, name, mock.Mock(return_value=library)):
@@ -187,11 +187,12 @@ def plant(which: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--shapes", type=int, default=2000)
+    parser.add_argument("--libraries", nargs="+", choices=list(SOURCES), default=list(SOURCES))
     parser.add_argument("--plant", choices=sorted(PLANTS))
     args = parser.parse_args()
     if args.plant:
         plant(args.plant)
-    n_run: dict[str, int] = {} if args.plant else run_all(args.shapes)
+    n_run: dict[str, int] = {} if args.plant else run_all(args.shapes, args.libraries)
     print(json.dumps({"proof": "sanitize", "shapes": sum(n_run.values()), "reports": 0} | n_run))
 
 

@@ -9,13 +9,16 @@ from nightingale.text.split import SplitPolicy, TextPart
 
 
 @pytest.mark.slow
-def test_texts_of_forty_kinds_are_cut_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine may be busy: the bar of seconds is ten times that of the benchmark, and a kind
-    fails if it fails three times."""
+def test_forty_kinds_of_text_are_split_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The benchmark measures 20,000 characters. Of 5,000, quadratic time is seen as well (below).
+
+    The machine may be busy: the bar of seconds is ten times that of the benchmark, and a kind
+    fails if it fails three times.
+    """
     monkeypatch.setattr(text_time, "_N_ROUNDS", 3)
     failed = None
     for _ in range(3):
-        rows = text_time.measure(max_s=10 * text_time.MAX_S)
+        rows = text_time.measure(5_000, max_s=10 * text_time.MAX_S)
         assert len({row["kind"] for row in rows}) >= 40
         found = {(row["kind"], row["policy"]) for row in rows if not row["ok"]}
         failed = found if failed is None else failed & found
@@ -24,7 +27,7 @@ def test_texts_of_forty_kinds_are_cut_in_linear_time(monkeypatch: pytest.MonkeyP
     pytest.fail(f"not in linear time: {failed}")
 
 
-def test_a_cut_in_quadratic_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_split_in_quadratic_time_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def rescan(text: str, _policy: SplitPolicy) -> list[TextPart]:
         n_spaces = 0
         for at in range(0, len(text), 50):
