@@ -5,11 +5,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nightingale.cli import player
+from nightingale.cli import player, preflight, text_input
 from nightingale.cli.progress import Spoken, speaking, working
 from nightingale.cli.terminal import stderr
 from nightingale.core import TOKENS_PER_SECOND, Options, Plan
@@ -37,7 +37,6 @@ class Request:
     model_name: str | None  # as it was given: a name, a folder or nothing
     voice: str | None
     voice_file: Path | None
-    named_voices: dict[str, Path | None]  # of mark-up; None: the model's own
     options: dict[str, Any]  # those that were given
     checked: Options  # and all of them
     plan: str
@@ -49,6 +48,14 @@ class Request:
     is_streamed: bool
     is_resumed: bool
     is_quiet: bool
+    named_voices: dict[str, Path | None] = field(default_factory=dict)  # None: the model's own
+
+    def with_voices_of(self, text: Text) -> Request:
+        """Those that the mark-up of a known text names are there."""
+        if not isinstance(text, str):
+            return self
+        names = text_input.voice_names(text, self.checked)
+        return replace(self, named_voices=preflight.check_voices(names, self.home))
 
     def speak(self, text: Text) -> None:
         """Speak into a file, a pipe or a player."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -141,7 +140,6 @@ def say(  # noqa: PLR0913, PLR0917
         model_name=model,
         voice=voice,
         voice_file=preflight.check_voice(voice, settings.home),
-        named_voices={},
         options=options,
         checked=preflight.check_options(found, options, model),
         plan=plan,
@@ -156,11 +154,7 @@ def say(  # noqa: PLR0913, PLR0917
     )
     with terminable():
         text = text_input.arriving() if is_arriving else read()
-        if isinstance(text, str):
-            names = text_input.voice_names(text, request.checked)
-            request = replace(request, named_voices=preflight.check_voices(names, settings.home))
         if words and text_input.is_file_name(words[0]) and not quiet:
-            stderr().print(
-                f"Speaking the words {words[0]!r}; to read the file use --file {words[0]}"
-            )
-        request.speak(text)
+            name = words[0]
+            stderr().print(f"Speaking the words {name!r}; to read the file use --file {name}")
+        request.with_voices_of(text).speak(text)
