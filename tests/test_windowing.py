@@ -146,6 +146,8 @@ def test_a_step_is_a_token_or_a_window(releases: Releases) -> None:
     tts = load(releases, "multilingual-hi", watermark=False)
     made: list[int] = []
     speech = tts.stream(TEXT, max_tokens=20, progress=made.append)
+    assert speech.step() is None, "the text is prepared, a step for each part"
+    assert not made
     assert speech.token_number is None, "the first one needs the prompt"
     for n_tokens in range(1, GRID[0] + LOOKAHEAD_TOKENS + 1):
         assert speech.step() is None

@@ -28,7 +28,7 @@ import numpy as np
 import pytest
 
 from nightingale.errors import NightingaleError
-from nightingale.server.utterance import WorkerRequest
+from nightingale.server.worker_request import WorkerRequest
 from tests.server.scripted import N_CHUNK, N_CHUNKS, Scripted
 
 MODULES = ("process", "supervisor", "admission", "link", "dispatch")  # each after what it imports

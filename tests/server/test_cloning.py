@@ -34,8 +34,9 @@ from nightingale.server.dispatch import Limits
 from nightingale.server.keys import ANYBODY, Key
 from nightingale.server.step_record import StepRecord
 from nightingale.server.supervisor import WorkerConfig
-from nightingale.server.utterance import Utterance, WorkerRequest
+from nightingale.server.utterance import Utterance
 from nightingale.server.worker import Worker
+from nightingale.server.worker_request import WorkerRequest
 from nightingale.voice.library import to_bytes
 from nightingale.voice.metadata import VoiceMetadata
 from nightingale.weights.folder import find_in

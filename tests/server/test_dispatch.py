@@ -21,7 +21,8 @@ from nightingale.errors import BusyError, OptionError, TextError
 from nightingale.server import heartbeat, link
 from nightingale.server.dispatch import Dispatcher, Limits
 from nightingale.server.supervisor import Supervisor, WorkerConfig
-from nightingale.server.utterance import AHEAD, Utterance, WorkerRequest
+from nightingale.server.utterance import AHEAD, Utterance
+from nightingale.server.worker_request import WorkerRequest
 from nightingale.text.split import CUT
 from tests.server.conftest import Solo, Subject
 from tests.server.running import quick_decoder

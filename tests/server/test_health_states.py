@@ -19,8 +19,8 @@ from nightingale.server.dispatch import Dispatcher, Limits
 from nightingale.server.keys import Keys
 from nightingale.server.metrics import Metrics
 from nightingale.server.supervisor import Supervisor, WorkerState
-from nightingale.server.utterance import WorkerRequest
 from nightingale.server.voices import Voices
+from nightingale.server.worker_request import WorkerRequest
 from tests.server.scripted import Scripted
 
 BODY = {"input": "Hello.", "response_format": "pcm"}

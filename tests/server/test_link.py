@@ -17,7 +17,7 @@ from nightingale.errors import WorkerError
 from nightingale.server import link
 from nightingale.server.dispatch import Dispatcher, Limits
 from nightingale.server.supervisor import Supervisor
-from nightingale.server.utterance import WorkerRequest
+from nightingale.server.worker_request import WorkerRequest
 from tests.server.scripted import N_CHUNK, N_CHUNKS, Scripted
 
 RAMP = np.arange(N_CHUNK * N_CHUNKS, dtype=np.float32)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from nightingale.core import SAMPLES_PER_SECOND, Word
 from nightingale.prebuffer import Prebuffer
-from nightingale.server.utterance import Outcome, Utterance, WorkerRequest
+from nightingale.server.utterance import Outcome, Utterance
+from nightingale.server.worker_request import WorkerRequest
 from tests.test_prebuffer import Chunks, gaps, schedule, start
 
 Samples = NDArray[np.float32]

@@ -19,7 +19,8 @@ from safetensors.torch import load_file, save_file
 from nightingale.errors import PoisonRequestError, ResumeMismatchError
 from nightingale.server import worker_protocol
 from nightingale.server.dispatch import Limits
-from nightingale.server.utterance import AHEAD, Move, Utterance, WorkerRequest
+from nightingale.server.utterance import AHEAD, Move, Utterance
+from nightingale.server.worker_request import WorkerRequest
 from tests.server.conftest import Solo, Subject
 from tests.server.test_dispatch import Check, Running, Samples, running
 

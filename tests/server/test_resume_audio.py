@@ -14,8 +14,8 @@ from nightingale.server.api_errors import APIError
 from nightingale.server.context import SpeechRequest
 from nightingale.server.keys import Key
 from nightingale.server.recent import RecentRequests
-from nightingale.server.utterance import WorkerRequest
 from nightingale.server.voices import Voices
+from nightingale.server.worker_request import WorkerRequest
 from tests.server.running import Server
 
 TEXT = "The quick brown fox jumps over the lazy dog. It does so again."

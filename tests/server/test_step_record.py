@@ -6,7 +6,8 @@ from pathlib import Path
 
 from nightingale.scheduler import MAX_BATCH
 from nightingale.server.step_record import Step, StepRecord, read
-from nightingale.server.utterance import Blame, Utterance, WorkerRequest
+from nightingale.server.utterance import Blame, Utterance
+from nightingale.server.worker_request import WorkerRequest
 
 
 def test_steps_are_there_until_they_end(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import numpy as np
 
 from nightingale.server.admission import Admission, AdmissionLimits
 from nightingale.server.turn import Turn
-from nightingale.server.utterance import AHEAD, Utterance, WorkerRequest
+from nightingale.server.utterance import AHEAD, Utterance
 from nightingale.server.worker_protocol import Message
+from nightingale.server.worker_request import WorkerRequest
 
 
 class Stage:

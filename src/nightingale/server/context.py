@@ -21,9 +21,10 @@ from nightingale.server.listeners import is_loopback
 from nightingale.server.metrics import Metrics
 from nightingale.server.recent import RecentRequests
 from nightingale.server.schemas import Sampling, parse_format
-from nightingale.server.utterance import Samples, WorkerRequest
+from nightingale.server.utterance import Samples
 from nightingale.server.voice_tags import VoiceTags
 from nightingale.server.voices import Voices
+from nightingale.server.worker_request import WorkerRequest
 from nightingale.text import markup
 from nightingale.text.normalization import normalization_locale
 from nightingale.text.pronunciation import Pronunciation, select

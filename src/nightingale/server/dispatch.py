@@ -25,8 +25,9 @@ from nightingale.server.admission import Admission, AdmissionLimits
 from nightingale.server.link import WorkerLink
 from nightingale.server.supervisor import Supervisor
 from nightingale.server.turn import Turn
-from nightingale.server.utterance import Blame, Outcome, Samples, Utterance, WorkerRequest
+from nightingale.server.utterance import Blame, Outcome, Samples, Utterance
 from nightingale.server.worker_protocol import Message
+from nightingale.server.worker_request import WorkerRequest
 from nightingale.text.detection import DetectedLanguage
 
 log = logging.getLogger("nightingale.dispatch")

@@ -22,7 +22,7 @@ from nightingale.server.breaker import BreakerState
 from nightingale.server.context import ServerContext
 from nightingale.server.dispatch import Dispatcher
 from nightingale.server.supervisor import WorkerState
-from nightingale.server.utterance import WorkerRequest
+from nightingale.server.worker_request import WorkerRequest
 
 _FRESH_S = 60.0  # audio that is not older says that there will be more
 _CANARY = "Hello."

@@ -15,8 +15,9 @@ from nightingale.core import SAMPLES_PER_SECOND
 from nightingale.errors import BusyError
 from nightingale.server.admission import Admission
 from nightingale.server.load import Demand
-from nightingale.server.utterance import Blame, Outcome, Send, Utterance, WorkerRequest
+from nightingale.server.utterance import Blame, Outcome, Send, Utterance
 from nightingale.server.worker_protocol import Message
+from nightingale.server.worker_request import WorkerRequest
 
 _LATE_S = 2.0  # behind playback: who takes so late what is there does not play it as it comes
 _ESTIMATE_S = 0.5

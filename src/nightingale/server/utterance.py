@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -26,6 +26,7 @@ from nightingale.server.play_clock import PlayClock
 from nightingale.server.step_record import Step
 from nightingale.server.voices import VoiceFile
 from nightingale.server.worker_protocol import Message
+from nightingale.server.worker_request import WorkerRequest, voice_digests
 from nightingale.text.detection import DetectedLanguage
 
 AHEAD = 8 * SAMPLES_PER_SECOND  # samples that may be made before their listener takes them
@@ -72,24 +73,6 @@ class Blame:
 
     step: Step
     max_deaths: int  # in this step; then the request is not tried again
-
-
-@dataclass(slots=True)
-class WorkerRequest:
-    """A request that can be repeated: the same again gives the same sound."""
-
-    options: dict[str, Any]  # with the seed
-    text: list[str] = field(default_factory=list)
-    is_arriving: bool = False  # it is cut as text that comes piece by piece
-    is_open: bool = False  # and more may come
-    voice: str | None = None  # SHA-256 of its file; None: the model's own
-    voice_file: bytes = b""
-    voices: dict[str, VoiceFile] = field(default_factory=dict)  # that its mark-up names
-
-    def file_of(self, digest: str | None) -> bytes:
-        """A voice's file, for a worker that does not have it."""
-        named = {file.digest: file.data for file in self.voices.values()}
-        return self.voice_file if digest == self.voice else named.get(digest, b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +138,7 @@ class Utterance:
             self.clock.asked_at = self._now()
         self.job.text.append(text)
         self.job.voices.update(voices or {})
-        named = {"voices": _digests(voices)} if voices else {}
+        named = {"voices": voice_digests(voices)} if voices else {}
         self._send({"kind": "text", "id": self.number, "text": text, "is_last": False, **named})
 
     def end(self) -> None:
@@ -304,7 +287,7 @@ class Utterance:
             "is_arriving": job.is_arriving,
             "is_open": job.is_open,
             "voice": job.voice,
-            "voices": _digests(job.voices),
+            "voices": voice_digests(job.voices),
             "options": job.options,
             "n_skip": self.n_received,
             "n_allowed": self._n_allowed,
@@ -403,7 +386,3 @@ class Utterance:
     def fail(self, error: NightingaleError) -> None:
         self.outcome = Outcome("cancelled", self.n_received)
         self._events.put_nowait(error)
-
-
-def _digests(voices: Mapping[str, VoiceFile]) -> dict[str, str | None]:
-    return {name: file.digest for name, file in voices.items()}

@@ -35,7 +35,8 @@ from nightingale.server.context import ServerContext, check_format, coded
 from nightingale.server.keys import Key, owner_of
 from nightingale.server.models_and_voices import check_model
 from nightingale.server.schemas import StartMessage
-from nightingale.server.utterance import Move, Utterance, WorkerRequest
+from nightingale.server.utterance import Move, Utterance
+from nightingale.server.worker_request import WorkerRequest
 from nightingale.text.split import CUT
 
 log = logging.getLogger("nightingale.websocket")

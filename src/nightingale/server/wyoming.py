@@ -35,7 +35,8 @@ from nightingale.server.bucket import TokenBucket
 from nightingale.server.context import ServerContext
 from nightingale.server.keys import ANYBODY, owner_of
 from nightingale.server.schemas import Sampling
-from nightingale.server.utterance import Utterance, WorkerRequest
+from nightingale.server.utterance import Utterance
+from nightingale.server.worker_request import WorkerRequest
 
 log = logging.getLogger("nightingale.wyoming")
 
