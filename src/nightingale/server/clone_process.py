@@ -52,7 +52,7 @@ class Studio:
         limit_cpu(self.cpu_s)
         try:
             options = dict(message["options"])
-            speed = options.pop("speed")
+            speed = options.pop("speed", 1.0)
             cloned = self.model.clone(recording, encoders=self.encoders, **options)
             voice = replace(cloned, speed=speed)
         except Exception as error:
