@@ -1,9 +1,9 @@
 """Speaking rate: what the judges say of speech at other speeds, and where frames are interpolated.
 
     scripts/quality --fetch
-    python benchmarks/speaking_rate.py judge --set choice --rows rows.jsonl   # until it says "all"
-    python benchmarks/speaking_rate.py judge --set report --rows rows.jsonl
-    python benchmarks/speaking_rate.py report --rows rows.jsonl --json benchmarks/results/speaking_rate.jsonl
+    python -m benchmarks.speaking_rate judge --set choice --rows rows.jsonl   # until it says "all"
+    python -m benchmarks.speaking_rate judge --set report --rows rows.jsonl
+    python -m benchmarks.speaking_rate report --rows rows.jsonl --json benchmarks/results/speaking_rate.jsonl
 
 Two places to interpolate: mel frames, between flow and vocoder (what ships, `speaking_rate.py`), and
 features of the flow's encoder, before its solver. Fledgling says every sentence at speed 1 and at

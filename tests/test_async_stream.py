@@ -30,12 +30,14 @@ async def heard(make: Callable[[], AsyncSpeechStream]) -> NDArray[np.float32]:
     return np.concatenate([chunk.samples async for chunk in make()])
 
 
+@pytest.mark.slow
 def test_an_async_stream_has_the_samples_of_a_stream(tts: Nightingale) -> None:
     expected = np.concatenate([chunk.samples for chunk in tts.stream(TEXT, max_tokens=12)])
     found = asyncio.run(heard(lambda: tts.astream(TEXT, max_tokens=12)))
     assert np.array_equal(found, expected)
 
 
+@pytest.mark.slow
 def test_async_text_is_spoken_as_it_comes(tts: Nightingale) -> None:
     async def written() -> AsyncIterator[str]:
         for letter in TEXT:

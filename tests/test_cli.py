@@ -41,6 +41,7 @@ def test_importing_nightingale_does_not_import_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_help_and_lists_import_neither_torch_nor_the_hub() -> None:
     """One process for all of them: what any of them imports stays imported."""
     code = (
@@ -60,6 +61,7 @@ def test_version(machine: Machine) -> None:
     assert machine.nightingale("--version").stdout == f"nightingale {__version__}\n"
 
 
+@pytest.mark.slow
 def test_an_unknown_variable_is_a_warning_in_one_line(machine: Machine) -> None:
     done = machine.nightingale("pull", NIGHTINGALE_HOMME="/tmp", NIGHTINGALE_SERVE_PROT="1")
     assert done.returncode == 0
@@ -77,6 +79,7 @@ def test_kubernetes_service_links_are_ignored_silently(machine: Machine) -> None
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_an_unknown_model_is_refused_in_one_sentence(machine: Machine) -> None:
     done = machine.nightingale("pull", "nana")
     assert done.returncode == 1
@@ -101,6 +104,7 @@ def test_the_list_names_every_model_and_asks_no_hub(
     assert hub.requests == []
 
 
+@pytest.mark.slow
 def test_a_refused_file_is_one_sentence_and_a_failure(
     hub: Hub, machine: Machine, tmp_path: Path
 ) -> None:

@@ -68,6 +68,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return lambda n_chunks: n_left.__setitem__(0, n_chunks)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_is_resumed_to_the_same_bytes(
     run: Run, tmp_path: Path, stop_after: Callable[[int], None], whole: bytes
 ) -> None:
@@ -98,6 +99,7 @@ def test_an_interrupted_run_is_resumed_to_the_same_bytes(
     assert not partial.exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_ended_while_encoding_needs_no_model(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bytes
 ) -> None:
@@ -117,6 +119,7 @@ def test_a_run_that_ended_while_encoding_needs_no_model(
     assert not (tmp_path / ".out.mp3.0123abcd").exists()
 
 
+@pytest.mark.slow
 def test_an_interruption_before_the_first_chunk_leaves_nothing(
     run: Run, tmp_path: Path, stop_after: Callable[[int], None]
 ) -> None:

@@ -143,6 +143,7 @@ def test_a_file_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     assert Journal.open(path) is None
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no flock there")
 def test_two_processes_do_not_share_a_journal(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path / "journal", FINGERPRINT)

@@ -54,6 +54,7 @@ def test_say_writes_a_file(run: Run, release: Path, tmp_path: Path) -> None:
     assert info.frames % 960 == 0
 
 
+@pytest.mark.slow
 def test_say_reads_standard_input_and_writes_standard_output(run: Run, release: Path) -> None:
     """The same words by another way are the same bytes."""
     piped = run("say", "-", "-o", "-", "--model", release, "--format", "pcm", text=TEXT)
@@ -320,6 +321,7 @@ def test_mistakes_are_found_without_importing_torch(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == len(mistakes), done.stderr
 
 
+@pytest.mark.slow
 def test_say_names_its_file_and_how_long_it_took(run: Run, release: Path, tmp_path: Path) -> None:
     file = tmp_path / "out.wav"
     result = run("say", TEXT, "-o", file, "--model", release)
@@ -356,6 +358,7 @@ def test_a_misspelled_option_is_not_a_text(run: Run) -> None:
     assert "--output" in run("say", TEXT, "--ouput", "a.wav").stderr
 
 
+@pytest.mark.slow
 def test_say_reads_a_file_and_hints_at_it(run: Run, release: Path, tmp_path: Path) -> None:
     text = tmp_path / "book.txt"
     text.write_bytes(b"\xef\xbb\xbf" + TEXT.encode() + b"\r\n")

@@ -96,6 +96,7 @@ def test_show_text_prints_what_would_be_spoken() -> None:
     assert shown.stdout == "25 kg\n"
 
 
+@pytest.mark.slow
 def test_show_text_detects_the_language_among_those_of_the_model(tmp_path: Path) -> None:
     arguments = ["say", "--show-text", "--language", "auto", "It cost $3 in all."]
     environment = {"NIGHTINGALE_HOME": str(tmp_path)}

@@ -174,6 +174,7 @@ def test_a_watermark_changes_the_samples_and_not_their_number(
     assert plain.timings.watermark_ms < 1
 
 
+@pytest.mark.slow
 def test_either_decoder_goes_with_any_t3(releases: Releases, home: Path, tmp_path: Path) -> None:
     both = shutil.copytree(releases("english"), tmp_path / "both")
     shutil.copy(releases("turbo") / "s3gen_meanflow.safetensors", both)
@@ -280,6 +281,7 @@ def bundle(releases: Releases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("bundle")
 def test_where_nothing_was_pulled_the_model_of_the_package_speaks(tmp_path: Path) -> None:
     tts = Nightingale.load(home=tmp_path / "empty", watermark=False)

@@ -106,6 +106,7 @@ def test_saying_is_all_that_is_streamed(releases: Releases, name: str, n_extra: 
     assert all(ms > 0 for ms in asdict(speech.timings).values())
 
 
+@pytest.mark.slow
 def test_the_first_sound_needs_few_tokens_and_opens_once(releases: Releases) -> None:
     tts = load(releases, "multilingual-hi", watermark=False)
     made: list[int] = []
@@ -221,6 +222,7 @@ def test_text_may_come_in_pieces(tts: Nightingale) -> None:
     assert np.array_equal(once, np.concatenate(joined))
 
 
+@pytest.mark.slow
 def test_a_long_text_is_spoken_part_by_part(tts: Nightingale) -> None:
     sentence = "This is one of several sentences that are a little longer than they have to be. "
     speech = tts.stream(5 * sentence, max_tokens=12, guard=False)
@@ -260,6 +262,7 @@ def test_pauses_are_options_of_the_request(tts: Nightingale) -> None:
         tts.stream(TWO, paragraph_pause_ms=-1)
 
 
+@pytest.mark.slow
 def test_pauses_are_marked(tts: Nightingale) -> None:
     chunks = list(tts.stream("It is late. Go home.\n\nNobody asked why.", max_tokens=12))
     pauses = [chunk.samples for chunk in chunks if chunk.is_pause]

@@ -72,6 +72,7 @@ def overlap(one: np.ndarray, two: np.ndarray, lag: int) -> float:
     return float(np.corrcoef(one[:n:3], two[:n:3])[0, 1])
 
 
+@pytest.mark.slow
 def test_two_channels_are_averaged_and_lossless_is_lossless() -> None:
     wave = read(made("alac", 2.0, 2), 48_000)
     expected = (buzz(2.0, 48_000, 0) + buzz(2.0, 48_000, 1)) / 2
@@ -79,6 +80,7 @@ def test_two_channels_are_averaged_and_lossless_is_lossless() -> None:
     assert np.abs(wave - expected).max() < 2.0**-14
 
 
+@pytest.mark.slow
 def test_a_phone_video_gives_its_sound(tmp_path: Path) -> None:
     """The name says nothing, and the pictures are not looked at."""
     file = io.BytesIO()
@@ -139,6 +141,7 @@ def test_a_hostile_file_is_refused(name: str) -> None:
     assert time.monotonic() - start < 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [
@@ -153,6 +156,7 @@ def test_the_limits_of_every_recording_hold(limits: Limits, reason: str) -> None
         read(made("m4a"), 24_000, limits)
 
 
+@pytest.mark.slow
 def test_no_process_is_left_behind() -> None:
     decoder = Decoder(made("m4a"), "mov", 60.0)
     child = decoder._child

@@ -173,6 +173,7 @@ def test_every_limit_holds(limits: Limits, reason: str, tmp_path: Path) -> None:
             read(source, 24_000, limits)
 
 
+@pytest.mark.slow
 def test_time_runs_out_inside_the_decoder_too() -> None:
     """Millions of empty blocks of metadata are read before the decoder returns once."""
     data = b"fLaC" + b"\1\0\0\0" * 2**22

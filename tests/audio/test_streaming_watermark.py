@@ -54,6 +54,7 @@ def test_no_more_than_a_window_is_held_back(marker: Watermarker) -> None:
         assert 0 <= n_in - n_out <= N_FFT
 
 
+@pytest.mark.slow
 def test_it_is_the_mark_of_a_finished_clip_but_near_the_ends_of_pieces(marker: Watermarker) -> None:
     wave = hum(48_000)
     finished = marker.apply(wave)

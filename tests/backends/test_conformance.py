@@ -113,6 +113,7 @@ def test_every_request_ends_once_and_counts_its_own(whole: Components) -> None:
     assert positions == sorted(positions)
 
 
+@pytest.mark.slow
 def test_what_is_cached_of_a_voice_changes_nothing(whole: Components) -> None:
     first, cached = (tokens(whole, TEXTS[0], seed=3) for _ in range(2))
     whole.loaded.token_engine.forget(whole.voice.t3)
@@ -145,6 +146,7 @@ def test_batch_mates_change_no_token_of_packed_weights(
     test_batch_mates_change_no_token(load(backend, tmp_path, Plan("packed", t3=t3)))
 
 
+@pytest.mark.slow
 def test_a_cancelled_request_leaves_the_others_alone(whole: Components) -> None:
     engine = whole.loaded.token_engine
     alone = tokens(whole, TEXTS[1], seed=1)
@@ -160,6 +162,7 @@ def test_a_cancelled_request_leaves_the_others_alone(whole: Components) -> None:
     assert said + [event.token for event in events(whole, kept)] == alone
 
 
+@pytest.mark.slow
 def test_a_token_log_is_gone_on_from(whole: Components) -> None:
     alone = tokens(whole, TEXTS[1], seed=2)
     for n_known in (1, len(alone) // 2, len(alone) - 1):
@@ -208,6 +211,7 @@ def test_a_state_survives_as_bytes(windowed: Components, codes: list[int]) -> No
         assert np.array_equal(through_bytes, decoded(windowed, codes, 5, speed=speed))
 
 
+@pytest.mark.slow
 def test_speed_changes_the_length_of_all_windows_together(
     whole: Components, windowed: Components, codes: list[int]
 ) -> None:
@@ -218,6 +222,7 @@ def test_speed_changes_the_length_of_all_windows_together(
             assert abs(n_samples - n_plain / speed) <= SAMPLES_PER_FRAME
 
 
+@pytest.mark.slow
 def test_batch_mates_change_no_sample(windowed: Components, codes: list[int]) -> None:
     decoder, prompt = windowed.loaded.wave_decoder, windowed.voice.flow
     mates = [(codes, 5), (codes[3:], 6)]
@@ -234,6 +239,7 @@ def test_batch_mates_change_no_sample(windowed: Components, codes: list[int]) ->
         assert np.array_equal(np.concatenate(own), wanted)
 
 
+@pytest.mark.slow
 def test_a_voice_that_was_forgotten_sounds_as_before(
     windowed: Components, codes: list[int]
 ) -> None:

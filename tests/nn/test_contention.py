@@ -95,6 +95,7 @@ def test_threads_spin_on_free_processors(others: float) -> None:
         assert not monitor.is_contended
 
 
+@pytest.mark.slow
 @needs_openmp
 def test_work_that_begins_while_the_monitor_ends_is_watched() -> None:
     with watched(others=1.0) as monitor:

@@ -217,6 +217,7 @@ def test_single_precision_follows_double_precision(decoder: Decoder) -> None:
     assert float((half - double).abs().mean()) < 0.05 * float(double.abs().mean())
 
 
+@pytest.mark.slow
 def test_fewer_steps_and_other_guidance_are_a_field_of_the_schedule() -> None:
     flow = tiny_flow()
     steps = list(flow.solve(*parts(flow), Schedule(4, "cosine", 0.7)))

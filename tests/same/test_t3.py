@@ -136,6 +136,7 @@ def test_the_same_request_says_the_same_and_another_seed_something_else(family: 
     assert tokens_of(model, options, voice_seed=1) != first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", LLAMAS)
 def test_exaggeration_and_guidance_change_what_is_said(family: Family) -> None:
     model = tiny_t3(family)

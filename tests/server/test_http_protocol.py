@@ -70,6 +70,7 @@ def test_a_large_head_is_431(plain: Edge, head: bytes, upgrade: bytes) -> None:
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "head_too_large"
 
 
+@pytest.mark.slow
 def test_a_long_url_is_431_and_a_usual_head_is_not(plain: Edge) -> None:
     assert status(plain.exchange(b"GET /" + b"u" * 33_000 + GET[5:] + b"\r\n")) == 431
     usual = b"".join(b"h%d: " % n + b"v" * 300 + b"\r\n" for n in range(98))
@@ -95,6 +96,7 @@ def test_a_body_in_the_same_read_is_no_head(plain: Edge) -> None:
     assert answer.count(b"200000") == 2
 
 
+@pytest.mark.slow
 def test_the_next_head_has_its_own_limit(plain: Edge) -> None:
     body = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100000\r\n\r\n" + b"x" * 100_000
     answer = plain.exchange(body + GET + b"a: " + b"x" * 90_000 + b"\r\n\r\n")

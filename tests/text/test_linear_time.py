@@ -27,6 +27,7 @@ def test_forty_kinds_of_text_are_split_in_linear_time(monkeypatch: pytest.Monkey
     pytest.fail(f"not in linear time: {failed}")
 
 
+@pytest.mark.slow
 def test_a_split_in_quadratic_time_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def rescan(text: str, _policy: SplitPolicy) -> list[TextPart]:
         n_spaces = 0

@@ -110,6 +110,7 @@ def test_two_threads_make_the_same_tokens_and_nearly_the_same_numbers() -> None:
     assert worst < 1e-5
 
 
+@pytest.mark.slow
 def test_turbo_hears_every_recording_at_the_same_loudness_and_english_as_it_is() -> None:
     wave, encoders = buzz(6.0), tiny_encoders()
     loud, quiet = (

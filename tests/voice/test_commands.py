@@ -81,6 +81,7 @@ def test_import_takes_another_consent_and_language(
     assert (metadata.consent, metadata.language) == ("by mail", CARD.language)
 
 
+@pytest.mark.slow
 def test_voices_are_listed_exported_and_removed_without_torch(home: Path) -> None:
     """One process for all of them: what any of them imports stays imported."""
     export = ["export", "anna", str(home / "a.voice")]

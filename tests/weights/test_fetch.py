@@ -43,6 +43,7 @@ def test_a_branch_is_resolved_once_so_that_commits_never_mix(hub: Hub, machine: 
     assert asked == ["/org/tiny/resolve/main/t3.safetensors"]
 
 
+@pytest.mark.slow
 def test_a_second_pull_of_a_commit_asks_the_hub_nothing(hub: Hub, machine: Machine) -> None:
     first = machine.pull(PINNED)
     hub.requests.clear()

@@ -497,6 +497,7 @@ def test_steps_that_cannot_be_captured_are_refused(
     assert first != second
 
 
+@pytest.mark.slow
 def test_one_read_back_is_all_that_a_token_costs(gpu: Machine) -> None:
     engine = SlotTokenEngine(tiny_t3().to(pretend.NAME), 4)
     options = replace(FAMILY_SPECS["multilingual"].options, max_tokens=40)

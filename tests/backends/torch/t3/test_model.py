@@ -80,6 +80,7 @@ def test_a_voice_made_for_another_model_is_refused() -> None:
         tiny_t3().prefix(T3Prompt(np.zeros(192, np.float32), np.zeros(3, np.int64)), 0.5)
 
 
+@pytest.mark.slow
 def test_the_longest_text_can_be_spoken() -> None:
     model = tiny_t3()
     options = Options(max_tokens=2)

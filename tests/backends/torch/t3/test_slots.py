@@ -101,6 +101,7 @@ def test_other_bits_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not torch.equal(in_company(5, 4, 5, seed=0)[0], wanted)
 
 
+@pytest.mark.slow
 def test_what_a_request_needs_is_its_own_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """A long neighbour makes nobody's attention longer; and everybody's keys have room."""
     monkeypatch.setattr(slot_engine, "CAPACITY_BLOCK", 16)
@@ -123,6 +124,7 @@ def test_what_a_request_needs_is_its_own_room(monkeypatch: pytest.MonkeyPatch) -
         assert said[number] == [plain.step((live,))[0].token for _ in range(24)]
 
 
+@pytest.mark.slow
 def test_a_slot_that_was_left_full_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slot_engine, "CAPACITY_BLOCK", 64)
     monkeypatch.setattr(slots, "CAPACITY_BLOCK", 64)
@@ -143,6 +145,7 @@ def test_a_slot_that_was_left_full_harms_nobody(monkeypatch: pytest.MonkeyPatch)
             assert engine.step((live,))[0].token == plain.step((other,))[0].token
 
 
+@pytest.mark.slow
 def test_forced_tokens_come_first_in_any_block() -> None:
     engine = SlotTokenEngine(small_t3(), 2)
     forced = tuple(range(100, 140))  # more than one block of noise

@@ -59,6 +59,7 @@ def test_samples_come_as_soon_as_they_may(vocoder: Vocoder) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_less_is_held_back_the_more_it_differs(vocoder: Vocoder) -> None:
     mel = small_mel(n_frames=N_FRAMES)
     whole = vocoder.vocode(mel, 3)
