@@ -49,6 +49,7 @@ def test_async_text_is_spoken_as_it_comes(tts: Nightingale) -> None:
     assert np.array_equal(found, expected)
 
 
+@pytest.mark.slow
 def test_an_error_of_the_writer_is_raised_by_the_stream(tts: Nightingale) -> None:
     async def written() -> AsyncIterator[str]:
         yield "It is late. "
@@ -86,6 +87,7 @@ def test_cancelling_the_reading_task_cancels_its_speech(tts: Nightingale) -> Non
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_voice_is_found_by_its_name(tts: Nightingale) -> None:
     family = tts.components.model.family
     own = tts.components.voice
@@ -97,6 +99,7 @@ def test_a_voice_is_found_by_its_name(tts: Nightingale) -> None:
         tts.say("Hello.", "nobody")
 
 
+@pytest.mark.slow
 def test_a_model_knows_its_languages_and_sample_rate(tts: Nightingale, tmp_path: Path) -> None:
     assert tts.sample_rate == 24_000
     assert "hi" in tts.languages

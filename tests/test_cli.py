@@ -57,6 +57,7 @@ def test_help_and_lists_import_neither_torch_nor_the_hub() -> None:
     assert imported.isdisjoint({"torch", "huggingface_hub", "safetensors", "numpy"})
 
 
+@pytest.mark.slow
 def test_version(machine: Machine) -> None:
     assert machine.nightingale("--version").stdout == f"nightingale {__version__}\n"
 

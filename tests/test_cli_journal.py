@@ -56,6 +56,7 @@ def test_what_is_kept_comes_back(tmp_path: Path) -> None:
     assert Journal.open(path) is None
 
 
+@pytest.mark.slow
 def test_a_torn_tail_is_cut_off_at_every_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,6 +153,7 @@ def test_without_a_model_the_command_that_brings_one_is_told(
     assert "nightingale pull multilingual" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_player_is_used_when_nothing_else_is_asked_for(
     run: Run, release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -295,6 +296,7 @@ def test_a_wrong_format_is_told_before_any_work(run: Run, wrong: tuple[str, ...]
     assert "nightingale pull" not in result.stderr
 
 
+@pytest.mark.slow
 def test_mistakes_are_found_without_importing_torch(tmp_path: Path) -> None:
     mistakes = [
         ["say", TEXT, "-o", "a.wav", *wrong]

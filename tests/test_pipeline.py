@@ -111,6 +111,7 @@ def test_unknown_characters_are_reported_and_not_spoken(
             list(tts.stream(text))
 
 
+@pytest.mark.slow
 def test_an_utterance_opens_in_silence(english: Nightingale) -> None:
     audio = english.say(TEXT, max_tokens=5)
     assert not audio.samples[:480].any()
@@ -164,6 +165,7 @@ def test_threads_that_share_a_model_get_their_own_voices(releases: Releases, hom
     assert [together[n] for n in range(6)] == alone
 
 
+@pytest.mark.slow
 def test_a_watermark_changes_the_samples_and_not_their_number(
     releases: Releases, home: Path, english: Nightingale
 ) -> None:

@@ -117,6 +117,7 @@ def test_a_changed_source_is_packed_anew(releases: Releases, tmp_path: Path) -> 
     assert pack_t3(release, tmp_path, PLANS["balanced"]) != before
 
 
+@pytest.mark.slow
 def test_packed_weights_that_were_changed_are_refused(releases: Releases, tmp_path: Path) -> None:
     release = releases("english")
     file = pack_t3(release, tmp_path, PLANS["balanced"])

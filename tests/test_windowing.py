@@ -143,6 +143,7 @@ def test_streams_by_turns_are_as_alone(tts: Nightingale) -> None:
         assert np.array_equal(np.concatenate(part), one)
 
 
+@pytest.mark.slow
 def test_a_step_is_a_token_or_a_window(releases: Releases) -> None:
     tts = load(releases, "multilingual-hi", watermark=False)
     made: list[int] = []
@@ -182,6 +183,7 @@ def test_streams_of_several_threads_are_as_alone(tts: Nightingale) -> None:
 # ---- stopping, and long texts ----
 
 
+@pytest.mark.slow
 def test_nothing_comes_after_a_cancel(tts: Nightingale) -> None:
     made: list[int] = []
     speech = tts.stream(TEXT, max_tokens=N_TOKENS, progress=made.append)
@@ -193,6 +195,7 @@ def test_nothing_comes_after_a_cancel(tts: Nightingale) -> None:
     assert not speech.is_complete
 
 
+@pytest.mark.slow
 def test_a_cancel_from_within_stops_after_that_step(tts: Nightingale) -> None:
     made: list[int] = []
 

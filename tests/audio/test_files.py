@@ -188,6 +188,7 @@ def test_time_runs_out_inside_the_decoder_too() -> None:
     assert time_of(Limits(max_work_seconds=whole / 10), "takes too long") < whole / 2
 
 
+@pytest.mark.slow
 def test_a_wave_is_whole_whenever_the_time_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a clock that ticks at every look; this file does not say how long it should be."""
     data = good("flac", 12.0, 24_000, 2)

@@ -152,6 +152,7 @@ def test_a_sine_at_full_scale_has_the_loudness_of_the_standard(rate_hz: int) -> 
         assert loudness(wave, rate_hz) == pytest.approx(lufs, abs=0.1)
 
 
+@pytest.mark.slow
 def test_pauses_do_not_count_as_quiet_speech() -> None:
     wave = buzz(6.0)
     paused = np.concatenate((wave, np.zeros(24_000 * 6, np.float32), 0.01 * wave))

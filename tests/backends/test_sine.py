@@ -36,6 +36,7 @@ def pitch_hz(samples: np.ndarray[tuple[int], np.dtype[np.float32]]) -> float:
     return float(spectrum.argmax() * SAMPLES_PER_SECOND / len(samples))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("plugged")
 def test_it_says_and_streams_one_sine_for_each_text_token(tmp_path: Path) -> None:
     load = {"home": tmp_path, "backend": "sine", "watermark": False}

@@ -72,6 +72,7 @@ def slow_velocity(model: Estimator, inputs: list[Tensor], start: Tensor, end: Te
     return velocity[0].T
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", DECODERS)
 @torch.inference_mode()
 def test_every_folded_step_is_the_unfolded_one(decoder: Decoder) -> None:
@@ -197,6 +198,7 @@ def test_render_begins_with_the_noise_of_its_seed(odd: bool) -> None:
     assert torch.equal(flow.render(tiny_tokens(), prompt, seed=6), given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", DECODERS)
 def test_render_is_the_last_step_behind_the_prompt(decoder: Decoder) -> None:
     flow = tiny_flow(decoder)

@@ -130,6 +130,7 @@ def test_slots_change_no_token_of_many_requests(family: Family, n_slots: int) ->
     assert together(family, None, 64, 8, n_slots) == wanted
 
 
+@pytest.mark.slow
 def test_a_leak_between_slots_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that sees the keys of the slot before it."""
     attend = slots._SlotContext.attend
@@ -142,6 +143,7 @@ def test_a_leak_between_slots_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert together("multilingual", None, 8, 6, 4) != wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [8, 4])
 def test_a_leak_between_rows_is_found(bits: Precision, monkeypatch: pytest.MonkeyPatch) -> None:
     read = QuantizedStack.read_slots

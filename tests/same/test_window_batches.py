@@ -125,6 +125,7 @@ def test_rows_that_depend_on_their_number_are_found(monkeypatch: pytest.MonkeyPa
     assert not deterministic.rows_are_independent.__wrapped__()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_requests", [1, 3, 4])
 def test_a_pass_of_fixed_shape_has_that_shape(
     n_requests: int, monkeypatch: pytest.MonkeyPatch

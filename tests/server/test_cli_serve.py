@@ -142,6 +142,7 @@ def test_what_is_asked_for_or_has_a_key_goes_on_to_the_port(
     assert "is in use" in done.output
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_one_line_before_anything_is_loaded(taken: str, tmp_path: Path) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "nightingale", "serve", "--port", taken]
     environ = {**os.environ, "NIGHTINGALE_HOME": str(tmp_path)}

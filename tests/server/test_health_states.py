@@ -187,6 +187,7 @@ def test_an_open_breaker_refuses_at_once_and_says_when_to_come_back(
     asyncio.run(asyncio.wait_for(check(), 60))
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_as_soon_as_it_listens_is_not_started_again_and_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

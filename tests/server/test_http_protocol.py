@@ -89,6 +89,7 @@ def test_a_head_without_end_is_cut_where_the_limit_is(plain: Edge) -> None:
     assert n_sent < 20_000_000  # what fits into the buffers of the kernel
 
 
+@pytest.mark.slow
 def test_a_body_in_the_same_read_is_no_head(plain: Edge) -> None:
     post = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 200000\r\n\r\n" + b"x" * 200_000
     answer = plain.exchange(post + post)
@@ -226,6 +227,7 @@ def test_an_answer_that_is_being_read_is_not_idle() -> None:
         assert len(read_all(slow, 1.0)) > 30_000_000
 
 
+@pytest.mark.slow
 def test_websockets_count_as_connections_until_they_are_closed() -> None:
     with edge(app, ConnectionLimits(max_connections=1)) as it:
         with connect(f"ws://127.0.0.1:{it.port}/") as client:

@@ -100,6 +100,7 @@ def test_a_stream_goes_on_when_there_are_descriptors_again(
     assert "worker cannot start" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_worker_that_says_nothing_is_killed_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,7 @@ def test_a_deleted_voice_is_not_cached(voices: Voices) -> None:
     assert not any(kept.data == b"of anna" for _, kept in voices._cache.values())
 
 
+@pytest.mark.slow
 def test_a_large_library_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(2_000):
         (tmp_path / f"voice-{number}.safetensors").touch()

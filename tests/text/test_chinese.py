@@ -64,6 +64,7 @@ def test_a_table_of_another_form_is_refused_by_name(lines: object, tmp_path: Pat
         read_table(_table(tmp_path / "table.json", lines))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("separator")
 def test_words_are_set_apart_without_any_download(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.socket", None)

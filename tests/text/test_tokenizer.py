@@ -258,6 +258,7 @@ def test_any_text_in_any_language_gives_ids_of_the_vocabulary(
     assert set(ids) <= set(Tokenizer.from_file(str(file)).get_vocab().values())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("separator")
 @settings(deadline=None)
 @given(text=texts)
@@ -267,6 +268,7 @@ def test_any_text_can_be_separated_into_chinese_words(
     assert multilingual.encode(text, "zh")[:2] == multilingual.encode("a", "zh")[:2]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(text=texts)
 def test_any_text_gives_ids_of_the_english_vocabulary(text: str, files: Path) -> None:

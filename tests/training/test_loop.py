@@ -46,6 +46,7 @@ def test_a_run_that_was_cut_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     assert (tmp_path / "whole" / "losses.png").is_file()
 
 
+@pytest.mark.slow
 def test_it_learns(tmp_path: Path) -> None:
     net = load_mean(run(tmp_path, 60), tmp_path)
     assert torch.allclose(net.weight, torch.ones(1, 3), atol=0.2)  # type: ignore[arg-type]

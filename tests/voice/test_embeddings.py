@@ -61,6 +61,7 @@ def test_the_speaker_is_a_unit_vector_that_silence_around_does_not_change() -> N
     assert torch.dot(speaker, around) > torch.dot(speaker, other)
 
 
+@pytest.mark.slow
 def test_many_windows_are_the_mean_of_each_alone() -> None:
     encoder = tiny_encoders().speaker
     windows = windows_of(speaker_mel(trim(speech(32.0))))  # more than one batch
@@ -70,6 +71,7 @@ def test_many_windows_are_the_mean_of_each_alone() -> None:
     assert torch.allclose(encoder.embed(speech(32.0)), mean / mean.norm(), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_xvector_does_not_hear_loudness_but_who_speaks() -> None:
     encoder = tiny_encoders().xvector
     one = encoder.embed(speech(4.0))
@@ -101,6 +103,7 @@ def test_a_gate_sees_the_mean_of_its_own_hundred_frames() -> None:
     assert torch.allclose(out[100:], torch.full((50,), 20.0), atol=0.1)
 
 
+@pytest.mark.slow
 def test_too_short_for_a_frame_is_an_error() -> None:
     with pytest.raises(AudioError, match="too few"):
         tiny_encoders().xvector.embed(torch.zeros(399))

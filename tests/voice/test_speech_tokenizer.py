@@ -78,6 +78,7 @@ def test_a_token_hears_its_neighbours_and_positions_turn_what_attention_sees() -
     assert not torch.allclose(turned[:, 1], x[:, 1])
 
 
+@pytest.mark.slow
 def test_more_than_half_a_minute_is_refused() -> None:
     with pytest.raises(AudioError, match=r"30\.01 s, but the speech tokenizer reads up to 30 s"):
         tiny_encoders().tokenizer.encode(speech(30.01))

@@ -24,6 +24,7 @@ def blobs(machine: Machine) -> list[Path]:
     return list((machine.cache / "models--org--tiny" / "blobs").iterdir())
 
 
+@pytest.mark.slow
 def test_files_land_in_the_hubs_cache_and_are_found_there(hub: Hub, machine: Machine) -> None:
     answer = machine.pull(BRANCH)
     snapshot = machine.cache / "models--org--tiny" / "snapshots" / COMMIT
@@ -37,6 +38,7 @@ def test_files_land_in_the_hubs_cache_and_are_found_there(hub: Hub, machine: Mac
     assert hub.n_sent == len(T3) + len(TOKENIZER)
 
 
+@pytest.mark.slow
 def test_a_branch_is_resolved_once_so_that_commits_never_mix(hub: Hub, machine: Machine) -> None:
     machine.pull(BRANCH)
     asked = [request.path for request in hub.requests if "/resolve/main/" in request.path]
@@ -128,6 +130,7 @@ def test_a_disk_without_links_holds_every_file_once_and_recovers_too(
     assert blobs(machine) == []
 
 
+@pytest.mark.slow
 def test_a_hub_that_agrees_with_its_own_forgery_is_caught_by_the_catalog(
     hub: Hub, machine: Machine
 ) -> None:

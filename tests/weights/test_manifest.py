@@ -125,6 +125,7 @@ def test_a_digest_is_computed_once_while_a_file_is_the_same(
     assert manifest.digest_of(file, tmp_path) == hashlib.sha256(b"two").hexdigest()
 
 
+@pytest.mark.slow
 def test_the_bundled_model_is_what_its_sums_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

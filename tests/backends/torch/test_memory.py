@@ -19,6 +19,7 @@ from nightingale.pipeline import Nightingale
 from tests.tiny import tiny_t3, tiny_text, tiny_voice
 
 
+@pytest.mark.slow
 def test_a_request_of_multilingual_is_counted() -> None:
     with meta_init():
         t3, flow = T3(CONFIGS["multilingual"]), Flow(FLOW_CONFIGS["meanflow"])
@@ -37,6 +38,7 @@ def test_bytes_of_a_cache_are_those_of_a_cache(family: Literal["multilingual", "
     assert cache.n_bytes == t3.cache_bytes(cache.capacity)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_bytes", "n_requests"), [(10**6, 1), (10**9, 49), (None, None)])
 def test_a_model_says_how_many_requests_its_device_holds(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, n_bytes: int | None, n_requests: int | None

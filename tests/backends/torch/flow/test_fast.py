@@ -32,6 +32,7 @@ def fast(slow: Flow) -> Flow:
 # Ten steps of emulated instructions are slow; two show the same.
 @pytest.mark.parametrize("decoder", [pytest.param("standard", marks=pytest.mark.slow), "meanflow"])
 class TestOnAMX:
+    @pytest.mark.slow
     def test_mel_is_near_that_of_fp32(self, decoder: Decoder) -> None:
         prompt, tokens = tiny_prompt(n_tokens=9), tiny_tokens(n_tokens=14)
         exact = small_flow(decoder).render(tokens, prompt, 3)
@@ -40,6 +41,7 @@ class TestOnAMX:
         assert 1e-5 < distance < 0.03
         assert near.dtype == torch.float32
 
+    @pytest.mark.slow
     def test_encoder_output_is_near_that_of_fp32(self, decoder: Decoder) -> None:
         prompt, tokens = tiny_prompt(n_tokens=9), tiny_tokens(n_tokens=140)
         exact = small_flow(decoder).encode(tokens, prompt)
@@ -47,6 +49,7 @@ class TestOnAMX:
         assert near.dtype == torch.float32
         assert 1e-5 < (near - exact).norm() / exact.norm() < 0.03
 
+    @pytest.mark.slow
     def test_one_and_two_threads_give_the_same_mel(self, decoder: Decoder) -> None:
         n_tokens = 70 if decoder == "meanflow" else 30  # two steps, or ten
         prompt, tokens = tiny_prompt(n_tokens=9), tiny_tokens(n_tokens=n_tokens)

@@ -83,6 +83,7 @@ def test_noise_that_does_not_fit_is_refused() -> None:
         tiny_flow().render(tiny_tokens(), tiny_prompt(), seed=0, noise=torch.zeros(1, 80))
 
 
+@pytest.mark.slow
 def test_ids_stay_whole_in_half_precision() -> None:
     """As floats of 16 bits, 6559 and 6560 would be one."""
     flow, prompt = tiny_flow().bfloat16(), tiny_prompt()

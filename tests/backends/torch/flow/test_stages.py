@@ -49,6 +49,7 @@ def test_a_fault_that_comes_late_is_named_late(stage: str, fault: float) -> None
     assert first_deviation(found, BAR) == stage
 
 
+@pytest.mark.slow
 def test_another_number_of_frames_is_a_deviation() -> None:
     sound = said_by(tiny_flow("meanflow"))
     shorter = sound | {"mel": sound["mel"][:, 1:]}

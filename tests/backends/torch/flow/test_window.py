@@ -75,6 +75,7 @@ def masked(flow: Flow, mu: Tensor, cond: Tensor, noise: Tensor, cuts: tuple[int,
     return x
 
 
+@pytest.mark.slow
 def test_windows_are_the_whole_with_a_mask(flow: Flow) -> None:
     mu, cond, noise = (drawn(CUTS[-1], 80, seed=s) for s in range(3))
     with torch.inference_mode():
@@ -90,6 +91,7 @@ def test_one_window_is_the_plain_whole(flow: Flow) -> None:
     assert torch.equal(in_windows(flow, mu, cond, noise, (0, 30)), whole)
 
 
+@pytest.mark.slow
 def test_tokens_are_encoded_in_windows_as_in_the_whole_with_a_mask(flow: Flow) -> None:
     """Each window looks three tokens ahead, and back at all before it."""
     cuts, n_ahead = (0, 10, 17, 18, 30), 3

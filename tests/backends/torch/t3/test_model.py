@@ -73,6 +73,7 @@ def test_text_that_cannot_be_read_is_refused_before_anything_is_computed(text: l
         model.decode(text, model.prefix(tiny_voice(), 0.5), Options())
 
 
+@pytest.mark.slow
 def test_a_voice_made_for_another_model_is_refused() -> None:
     with pytest.raises(OptionError, match=r"151 prompt tokens.*multilingual takes up to 150"):
         tiny_t3().prefix(tiny_voice(n_tokens=151), 0.5)

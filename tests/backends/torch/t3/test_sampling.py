@@ -68,6 +68,7 @@ def test_top_k_keeps_ties_with_the_last() -> None:
     assert kept(keep_top_k(torch.tensor([3.0, 1.0, 1.0, 0.0]), 2)) == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_picking_follows_the_probabilities() -> None:
     """Chi-square over 20,000 draws, 3 degrees of freedom: 16.3 is exceeded once in a thousand."""
     generator = torch.Generator().manual_seed(5)

@@ -90,6 +90,7 @@ def test_bits_of_many_runs(n_threads: int, n_seeds: int) -> None:
         torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 def test_other_bits_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     attend = slots._SlotContext.attend
 

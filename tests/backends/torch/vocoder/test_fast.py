@@ -99,6 +99,7 @@ def slow(request: pytest.FixtureRequest) -> Vocoder:
     return model.eval().requires_grad_(False)
 
 
+@pytest.mark.slow
 def test_it_sounds_nearly_the_same(slow: Vocoder) -> None:
     mel = small_mel(n_frames=16)
     exact, near = slow.vocode(mel, 1), FastVocoder(slow).vocode(mel, 1)

@@ -49,6 +49,7 @@ def test_pieces_are_the_whole(vocoder: Vocoder, sizes: list[int]) -> None:
     assert (torch.cat(pieces) - whole).abs().max() < SAME
 
 
+@pytest.mark.slow
 def test_samples_come_as_soon_as_they_may(vocoder: Vocoder) -> None:
     mel = small_mel(n_frames=N_FRAMES)
     lengths = [len(piece) // 480 for piece in in_pieces(vocoder, mel, [24, 20, 66])]
@@ -71,6 +72,7 @@ def test_the_less_is_held_back_the_more_it_differs(vocoder: Vocoder) -> None:
     assert off[0] < SAME < off[1] < off[2]
 
 
+@pytest.mark.slow
 def test_what_is_kept_does_not_grow(vocoder: Vocoder) -> None:
     state = VocoderState.start(vocoder, 3)
     sizes = []
