@@ -34,7 +34,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Nightingale:
 
 @pytest.fixture(scope="module")
 def voices(model: Nightingale) -> dict[str, Voice]:
-    """Two more that can be told apart: by their tokens, and by their loudness."""
+    """Two more that differ: by their tokens, and by their loudness."""
     own = model.components.voice
     shifted = replace(own.t3, speaker=np.roll(own.t3.speaker, 1))
     return {"anna": replace(own, t3=shifted), "bob": replace(own, gain_db=-6.0)}

@@ -131,10 +131,10 @@ def test_a_stream_is_moved_to_another_instruction_set_with_the_same_tokens(
         async with it.dispatcher.speak(it.ask(TEXT, seed=4)) as whole:
             alone = await listen(it, whole, [])
         assert np.array_equal(alone, solo(TEXT, seed=4))
-        moved, (move,), told = await killed(it)
+        moved, (move,), reported = await killed(it)
         assert "instructions" in move.differing and "canary" in move.differing
         assert it.dispatcher.n_moved == 1
-        assert told == spoken(whole), "the same tokens and words"
+        assert reported == spoken(whole), "the same tokens and words"
         assert np.array_equal(moved[: move.n_samples], alone[: move.n_samples])
         assert not np.array_equal(moved, alone), "or this machine has one kind of arithmetic"
         assert np.abs(moved - alone).max() < 1e-3 * np.abs(alone).max()

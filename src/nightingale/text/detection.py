@@ -40,7 +40,7 @@ class DetectedLanguage(NamedTuple):
 def detect_language(
     text: str, spoken: Collection[str], fallback: str | None = None
 ) -> DetectedLanguage:
-    """One of the languages that are spoken. Of text without letters, nothing can be told: the
+    """One of the languages that are spoken. Of text without letters, nothing is known: the
     fallback, or the first of them, with a confidence of 0."""
     sample = text[:MAX_CHARACTERS]
     candidates = {*LANGUAGES, *spoken}

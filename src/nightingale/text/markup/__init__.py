@@ -94,7 +94,7 @@ class Markup:
         sounds: Collection[str] = (),
         on_ignored: Callable[[str], None] = lambda _tag: None,
     ) -> None:
-        """`language` of the request; `sounds`: tokens that the model has; `on_ignored` is told each
+        """`language` of the request; `sounds`: tokens that the model has; `on_ignored` gets each
         tag that is not followed."""
         self._language = language_code(language) if language else None
         self._sounds, self._on_ignored = frozenset(sounds), on_ignored
