@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nightingale.nn.deterministic import Linear, convolve, linear
+from nightingale.nn.deterministic import Linear, convolve, convolve_strided, linear
 
 
 def on_one_and_two_threads(compute: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
@@ -52,6 +52,36 @@ def test_convolution_is_the_same_to_the_bit(n_inputs: int, length: int, kernel: 
     assert torch.equal(one, two)
     exact = F.conv1d(x.double(), weight.double(), bias.double(), padding=kernel // 2)
     assert (one - exact).abs().max() < 2e-3
+
+
+@pytest.mark.parametrize(("kernel", "dilation"), [(3, 5), (7, 3), (11, 1), (11, 5)])
+def test_wide_convolution_has_the_same_bits_on_one_and_two_threads(
+    kernel: int, dilation: int
+) -> None:
+    torch.manual_seed(0)
+    most, weight, bias = torch.randn(1, 16, 7201), torch.randn(16, 16, kernel), torch.randn(16)
+    padding = kernel // 2 * dilation
+    for length in (121, 1201, 7201):
+        x = most[..., :length]
+        one, two = on_one_and_two_threads(
+            partial(convolve, x, weight, bias, padding=padding, dilation=dilation)
+        )
+        assert torch.equal(one, two), length
+        exact = F.conv1d(x.double(), weight.double(), bias.double(), 1, padding, dilation)
+        assert (one - exact).abs().max() < 2e-3, length
+
+
+@pytest.mark.parametrize("stride", [3, 15])
+def test_strided_convolution_has_the_same_bits_on_one_and_two_threads(stride: int) -> None:
+    torch.manual_seed(0)
+    most, weight, bias = torch.randn(1, 18, 7201), torch.randn(64, 18, 2 * stride), torch.randn(64)
+    for length in (31, 500, 1201, 7201):
+        x, padding = most[..., :length], stride // 2
+        compute = partial(convolve_strided, x, weight, bias, stride=stride, padding=padding)
+        one, two = on_one_and_two_threads(compute)
+        assert torch.equal(one, two), length
+        exact = F.conv1d(x.double(), weight.double(), bias.double(), stride, padding)
+        assert (one - exact).abs().max() < 2e-3, length
 
 
 def test_linear_keeps_the_shape_of_what_it_reads() -> None:

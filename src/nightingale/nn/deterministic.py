@@ -21,6 +21,9 @@ LINEAR_REACH = 512  # inputs of a sum that stays whole, for MANY positions and m
 MANY = 16
 FEW = 2, 3  # positions in a step of T3: any sum stays whole; for 1, and up to MANY, it depends
 CONV_REACH = 768  # products in one sum of a convolution
+MAX_PADDING = (
+    3  # with more, and without AVX-512, the library takes a slower way that counts threads
+)
 BLOCK = 16  # channels that the libraries like to take at once
 
 
@@ -76,13 +79,15 @@ def rows_are_independent() -> bool:
 
 
 class Conv(nn.Conv1d):
-    """`nn.Conv1d` with a fixed padding and no stride, the same on one thread and on many."""
+    """`nn.Conv1d` with a fixed padding, the same on one thread and on many."""
 
     def forward(self, x: Tensor) -> Tensor:
-        assert self.stride == (1,)
-        padding, dilation = self.padding[0], self.dilation[0]
+        padding, dilation, stride = self.padding[0], self.dilation[0], self.stride[0]
         assert isinstance(padding, int)
-        return convolve(x, self.weight, self.bias, padding=padding, dilation=dilation)
+        if stride == 1:
+            return convolve(x, self.weight, self.bias, padding=padding, dilation=dilation)
+        assert dilation == 1
+        return convolve_strided(x, self.weight, self.bias, stride=stride, padding=padding)
 
 
 def convolve(
@@ -94,12 +99,28 @@ def convolve(
     kernel = weight.shape[-1]
     if kernel == 1:  # the library has a way of its own for these, and it depends on everything
         return linear(x.mT, weight[..., 0], bias).mT
+    if padding > MAX_PADDING:
+        x, padding = F.pad(x, (padding, padding)), 0
     n_channels = CONV_REACH // kernel // BLOCK * BLOCK
     first, *rest = _pieces(x, weight, n_channels)
     out = F.conv1d(*first, bias, padding=padding, dilation=dilation)
     for piece, weights in rest:
         out += F.conv1d(piece, weights, padding=padding, dilation=dilation)
     return out
+
+
+def convolve_strided(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, stride: int, padding: int = 0
+) -> Tensor:
+    """`F.conv1d` of (B, D, T) by (D', D, n) with a stride, the same on one thread and on many.
+
+    A product of the unfolded frames: with a long stride, without AVX-512, the library's own way
+    splits the sum among threads.
+    """
+    if x.device != HOST:
+        return F.conv1d(x, weight, bias, stride, padding)
+    frames = F.pad(x, (padding, padding)).unfold(2, weight.shape[-1], stride)  # (B, D, T', n)
+    return linear(frames.transpose(1, 2).flatten(2), weight.flatten(1), bias).mT
 
 
 def _pieces(x: Tensor, weight: Tensor, reach: int) -> list[tuple[Tensor, Tensor]]:

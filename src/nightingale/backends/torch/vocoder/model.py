@@ -214,11 +214,11 @@ class Upsampling(nn.ConvTranspose1d):
         return summed[:, :, 0] + self.bias[:, None]
 
 
-def _downsampling(n_channels: int, factor: int) -> nn.Conv1d:
+def _downsampling(n_channels: int, factor: int) -> Conv:
     """Brings the source's spectrum to the rate of a stage."""
     if factor == 1:
         return Conv(N_CHANNELS, n_channels, 1)
-    return nn.Conv1d(N_CHANNELS, n_channels, 2 * factor, factor, padding=factor // 2)
+    return Conv(N_CHANNELS, n_channels, 2 * factor, factor, padding=factor // 2)
 
 
 def fold_weight_norm(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
