@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from nightingale.core import Plan
 from nightingale.loader import pack_t3
-from tests.tiny_release import _full_s3gen, make_release
+from tests.tiny_release import full_s3gen, make_release
 
 MODEL = "multilingual-hi"
 SPEAK = """
@@ -47,7 +47,7 @@ def main() -> None:
     release, home = chosen.folder / "release", chosen.folder / "home"
     if not release.exists():
         make_release(release, MODEL, full_size=True)
-        _full_s3gen(release / "s3gen_meanflow.safetensors", meanflow=True)
+        full_s3gen(release / "s3gen_meanflow.safetensors", meanflow=True)
     if Plan.named(chosen.plan).t3 != "fp32":
         pack_t3(str(release), home, Plan.named(chosen.plan))  # as `nightingale quantize` does
     command = [sys.executable, "-c", SPEAK]

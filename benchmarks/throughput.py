@@ -2,10 +2,12 @@
 
     python benchmarks/throughput.py                                  this code
     python benchmarks/throughput.py --source OLD/src --rounds 3      and another version, by turns
+    python benchmarks/throughput.py --random-weights multilingual-hi --max-tokens 60     full size
 
 Each client asks for one text after the other and takes the sound as it comes. Servers are started
-anew for every round, with the bundled model, and the versions take turns, so that other load meets
-both. Prints a line of JSON: medians of the rounds, and ours by theirs; also by seconds of the
+anew for every round, with the bundled model or with random weights of a released model's size,
+which never find the end of a text: `--max-tokens` does. The versions take turns, so that other load
+meets both. Prints a line of JSON: medians of the rounds, and ours by theirs; also by seconds of the
 worker's processor time, which other load disturbs less than it does the clock.
 """
 
@@ -32,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.serving import WORDS
 from tests.server.running import Server, serving
+from tests.tiny_release import full_s3gen, make_release
 
 MODEL = Path(nightingale.__file__).parent / "fledgling"
 BYTES_PER_S = 48_000  # pcm
@@ -52,7 +55,7 @@ async def listen(client: httpx.AsyncClient, server: Server, seed: int, until: fl
     rng, found = random.Random(seed), Counted()
     while time.monotonic() < until:
         text = " ".join(rng.choices(WORDS, k=12)).capitalize() + "."
-        body = server.body(text, seed=rng.randrange(2**31), response_format="pcm")
+        body = server.body(text, seed=rng.randrange(2**31))
         begun, is_first = time.monotonic(), True
         async with client.stream("POST", f"{server.url}/v1/audio/speech", json=body) as reply:
             if reply.status_code != 200:
@@ -89,12 +92,14 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def one_round(source: Path | None, given: argparse.Namespace) -> dict[str, float]:
+def one_round(model: Path, source: Path | None, given: argparse.Namespace) -> dict[str, float]:
     environ = {"PYTHONPATH": str(source)} if source else {}
     flags = given.flags.split() if source is None else []
+    flags += ["--plan", given.plan] if given.plan else []
+    options = {"max_tokens": given.max_tokens} if given.max_tokens else {}
     with (
         tempfile.TemporaryDirectory() as home,
-        serving(MODEL, Path(home), {}, *flags, **environ) as server,
+        serving(model, Path(home), options, *flags, **environ) as server,
     ):
         begun = cpu_seconds(server.worker())
         found = asyncio.run(count(server, given.clients, given.seconds))
@@ -118,14 +123,30 @@ def main() -> None:
     parser.add_argument(
         "--flags", default="--max-factor 0 --max-prebuffer 0", help="of this version's server"
     )
+    parser.add_argument("--plan", help="of both versions' servers")
+    parser.add_argument("--random-weights", metavar="MODEL", help="of the size of that one")
+    parser.add_argument("--max-tokens", type=int, help="of a request: 25 are a second")
     given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        model = MODEL
+        if given.random_weights:
+            model = make_release(Path(folder) / "release", given.random_weights, full_size=True)
+            full_s3gen(model / "s3gen_meanflow.safetensors", meanflow=True)  # two steps, not ten
+        print(json.dumps(compare(model, given)))
+
+
+def compare(model: Path, given: argparse.Namespace) -> dict[str, Any]:
     versions = {"this": None} | ({"other": given.source} if given.source else {})
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in versions}
     for _ in range(given.rounds):
         for name, source in versions.items():
-            rounds[name].append(one_round(source, given))
+            rounds[name].append(one_round(model, source, given))
             print(name, rounds[name][-1], file=sys.stderr, flush=True)
-    facts: dict[str, Any] = {"clients": given.clients, "seconds": given.seconds}
+    facts: dict[str, Any] = {
+        "model": given.random_weights or "fledgling",
+        "clients": given.clients,
+        "seconds": given.seconds,
+    }
     for name, found in rounds.items():
         facts[name] = {
             key: round(statistics.median(one[key] for one in found), 2) for key in found[0]
@@ -133,7 +154,7 @@ def main() -> None:
     if given.source:
         for name, key in (("ratio", "speech_per_s"), ("cpu_ratio", "speech_per_cpu_s")):
             facts[name] = round(facts["this"][key] / facts["other"][key], 2)
-    print(json.dumps(facts))
+    return facts
 
 
 if __name__ == "__main__":

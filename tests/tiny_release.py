@@ -53,7 +53,7 @@ def make_release(folder: Path, name: str, *, full_size: bool = False) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     model = catalog.find(name)
     paths = {part.role: folder / part.path for part in model.parts}
-    write_t3, write_s3gen = (_full_t3, _full_s3gen) if full_size else (_write_t3, _write_s3gen)
+    write_t3, write_s3gen = (_full_t3, full_s3gen) if full_size else (_write_t3, _write_s3gen)
     write_t3(paths["t3"], model.family)
     meanflow = model.family in ("turbo", "nano")
     write_s3gen(paths["s3gen"], meanflow=meanflow)
@@ -104,7 +104,7 @@ def _full_t3(file: Path, family: Family) -> None:
     _write(file, model.state_dict(), {})
 
 
-def _full_s3gen(file: Path, *, meanflow: bool) -> None:
+def full_s3gen(file: Path, *, meanflow: bool) -> None:
     """As the released file is, but for weight norm, which is folded already."""
     flow, vocoder = Flow(FLOWS["meanflow" if meanflow else "standard"]), Vocoder(VocoderConfig())
     randomize_flow(flow, 6)
