@@ -77,8 +77,9 @@ class VoiceCloner:
         return self._own_lufs
 
     def _sample(self, voice: Voice) -> NDArray[np.float32]:
+        options = {"seed": 0, "guard": False, "max_tokens": level.MAX_SAMPLE_TOKENS}
         try:
-            n_tokens = level.MAX_SAMPLE_TOKENS
-            return self._say(level.SAMPLE, voice, seed=0, guard=False, max_tokens=n_tokens).samples
+            spoken = [self._say(text, voice, **options).samples for text in level.SAMPLES]
         except SpeechError:
             return np.zeros(0, np.float32)
+        return np.concatenate(spoken)

@@ -80,17 +80,24 @@ def test_no_gain_leaves_every_bit() -> None:
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    "recordings",  # which, and how much louder it is made
+    ("recordings", "decoder"),  # which, and how much louder it is made
     [
-        pytest.param([(0, -12), (1, 6)], marks=pytest.mark.slow),
-        pytest.param([(n, db) for n in range(4) for db in (-12, 0, 6)], marks=pytest.mark.fullsize),
+        pytest.param([(0, -12), (1, 6)], "meanflow", marks=pytest.mark.slow),
+        *(
+            pytest.param(
+                [(n, db) for n in range(4) for db in (-12, 0, 6)],
+                decoder,
+                marks=pytest.mark.fullsize,
+            )
+            for decoder in ("standard", "meanflow")
+        ),
     ],
 )
 def test_voices_of_loud_and_quiet_recordings_are_equally_loud(
-    tmp_path: Path, recordings: list[tuple[int, int]]
+    tmp_path: Path, recordings: list[tuple[int, int]], decoder: str
 ) -> None:
     """Fledgling speaks with its own voice and with clones of recordings at several levels."""
-    tts = Nightingale.load("fledgling", home=tmp_path, watermark=False)
+    tts = Nightingale.load("fledgling", home=tmp_path, watermark=False, decoder=decoder)
     made: dict[str, Voice] = {"own": tts.components.voice}
     rows = []
     for number, gain_db in recordings:

@@ -3,7 +3,8 @@
 Two gains. The recording is brought to the level of the recording behind the model's own voice:
 upstream does so for Turbo and Nano, at a fixed level, and takes recordings as they are otherwise.
 How loud a voice speaks then still depends on the speaker, with Fledgling by 7 dB. So a voice also
-carries a gain for its samples, found by speaking `SAMPLE` with it and with the model's own voice.
+carries a gain for its samples, found by speaking `SAMPLES` with it and with the model's own voice:
+two sentences, since with one alone a voice may be 0.5 dB louder than it is on the average.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ from nightingale.families import FAMILIES
 
 Wave = NDArray[np.float32]
 
-SAMPLE = "The quick brown fox jumps over the lazy dog, and nobody minds."
-MAX_SAMPLE_TOKENS = 100  # four seconds
+SAMPLES = (
+    "The quick brown fox jumps over the lazy dog, and nobody minds.",
+    "We were away a year ago, when the rain fell on every roof.",
+)
+MAX_SAMPLE_TOKENS = 100  # four seconds of each
 MAX_GAIN_DB = 30.0  # of a recording; beyond it there is more noise than voice
 MAX_OUTPUT_GAIN_DB = 12.0
 MAX_PEAK = 0.9  # that a voice's gain may lead to
