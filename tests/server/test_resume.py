@@ -110,12 +110,14 @@ def test_a_stream_is_moved_to_another_instruction_set_with_the_same_tokens(
     run: Callable[..., None], solo: Solo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Byte-identical up to the seam, close to it behind, and the listener is informed. A log with
-    a wrong token is refused: tests/test_token_log.py."""
+    a wrong token is refused: tests/test_token_log.py. The text is short, because behind the seam
+    another rounding may draw another token: on AVX2 one of the long text's 118 did."""
+    text = " ".join(PARTS[:2])
 
     async def killed(it: Running) -> Moved:
         heard: list[Samples] = []
         moves: list[Move] = []
-        async with it.dispatcher.speak(it.ask(TEXT, seed=4)) as utterance:
+        async with it.dispatcher.speak(it.ask(text, seed=4)) as utterance:
             async for event in utterance:
                 if isinstance(event, np.ndarray):
                     heard.append(event)
@@ -128,9 +130,9 @@ def test_a_stream_is_moved_to_another_instruction_set_with_the_same_tokens(
         return np.concatenate(heard), moves, spoken(utterance)
 
     async def check(it: Running) -> None:
-        async with it.dispatcher.speak(it.ask(TEXT, seed=4)) as whole:
+        async with it.dispatcher.speak(it.ask(text, seed=4)) as whole:
             alone = await listen(it, whole, [])
-        assert np.array_equal(alone, solo(TEXT, seed=4))
+        assert np.array_equal(alone, solo(text, seed=4))
         moved, (move,), reported = await killed(it)
         assert "instructions" in move.differing and "canary" in move.differing
         assert it.dispatcher.n_moved == 1

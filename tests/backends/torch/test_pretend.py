@@ -151,7 +151,8 @@ def test_every_family_says_there_what_it_says_here(
     assert torch_stages(there.components).t3.speech_emb.weight.device.type == pretend.NAME
     wanted, made = (tts.say("Yes.", seed=3, max_tokens=7) for tts in (here, there))
     assert made.tokens == wanted.tokens
-    assert np.abs(made.samples - wanted.samples).max() < 1e-5  # watermarked, both of them
+    # Watermarked, both of them; random weights make 1e-4 of another order of summing up.
+    assert np.abs(made.samples - wanted.samples).max() < 1e-3
     assert made.plan == plan
     assert sum(gpu.n_kernels.values()) > 1000
 
