@@ -122,6 +122,15 @@ def test_words_without_any_stop_are_cut_between_words() -> None:
     assert max(map(len, split("x" * 1000))) <= WHOLE.limit
 
 
+@pytest.mark.parametrize("policy", [WHOLE, SINGLE])
+def test_a_word_may_end_where_a_part_is_full(policy: SplitPolicy) -> None:
+    for n_first in range(1, 12):
+        text = " ".join(["x" * n_first, *["x" * 9] * 60])
+        parts = split(text, policy)
+        assert " ".join(parts) == text
+        assert max(map(len, parts)) <= policy.limit
+
+
 def test_what_cannot_be_spoken_is_not_a_part_of_its_own() -> None:
     assert list(split_stream(["Hello there, my friend. ", "...", " !? ", "Go."])) == [
         "Hello there, my friend.",

@@ -252,7 +252,7 @@ class _Splitter:
             for at in range(policy.limit, least // 2, -1):
                 if self._stops[at] == kind:
                     return at
-        return self._held.rfind(" ", 1, policy.limit + 1) + 1 or policy.limit
+        return min(self._held.rfind(" ", 1, policy.limit + 1) + 1 or policy.limit, n - 1)
 
 
 def _is_speakable(text: str) -> bool:

@@ -14,8 +14,13 @@ from typing import NamedTuple
 from nightingale.errors import OptionError
 from nightingale.text.languages import language_code
 from nightingale.text.normalization import languages as by_hand
-from nightingale.text.normalization.patterns import Patterns, patterns, trigger
-from nightingale.text.normalization.readers import READERS, character_name, day_first_date
+from nightingale.text.normalization.patterns import BEGINNING, Patterns, patterns, trigger
+from nightingale.text.normalization.readers import (
+    READERS,
+    character_name,
+    day_first_date,
+    whole_number,
+)
 
 OFF = "off"
 _AUTO = ("auto", "on")
@@ -125,24 +130,49 @@ def spell_out(text: str, language: str | None) -> str:
 
 def _read_once(text: str, language: str, *, is_day_first: bool) -> NormalizedText:
     changes, end, n_tried = [], 0, 0
-    for place in (found.start() for found in trigger(language).finditer(text)):
-        if place < end:
-            continue
-        known = patterns(language)
-        for at in range(max(end, n_tried, _word_before(text, place)), place + 1):
-            if (found := _match(known, text, at)) is None:
+    next_hit = trigger(language).search
+    while hit := next_hit(text, max(end, n_tried)):
+        place = hit.start()
+        first, n_tried = max(end, n_tried), place + 1
+        found = None
+        if first < place and not (first == place - 1 and text[first] == " "):
+            found = _begun_before(text, first, place, language)
+        if found is None:
+            if hit.lastgroup == "lone":
+                end = hit.end()
+                said = whole_number(hit[0], language, may_be_year=language != "zh")
+                changes.append(Replacement(place, end, said))
                 continue
-            is_date = is_day_first and found.lastgroup == "date"
-            spoken = day_first_date(found) if is_date else _read(found, language)
-            if spoken is None and found.lastgroup != "tag":
-                found = known.plain.match(text, at) or found
-                spoken = _read(found, language) if found.re is known.plain else None
-            end = found.end()
-            if spoken and spoken != found[0]:
-                changes.append(Replacement(at, end, spoken))
-            break
-        n_tried = place + 1
+            found = hit if hit.lastgroup else _match(patterns(language), text, place)
+            if found is None:
+                continue
+        found, spoken = _spoken(found, language, is_day_first=is_day_first)
+        end = found.end()
+        if spoken and spoken != found[0]:
+            changes.append(Replacement(found.start(), end, spoken))
     return NormalizedText(text, tuple(changes))
+
+
+def _begun_before(text: str, first: int, place: int, language: str) -> re.Match[str] | None:
+    """What a figure belongs to may begin in the two words before it."""
+    known = patterns(language)
+    for start in BEGINNING.finditer(text, max(first, _word_before(text, place)), place):
+        if found := _match(known, text, start.start()):
+            return found
+    return None
+
+
+def _spoken(
+    found: re.Match[str], language: str, *, is_day_first: bool
+) -> tuple[re.Match[str], str | None]:
+    """What is said; for what turned out to be a plain figure, also that figure."""
+    is_date = is_day_first and found.lastgroup == "date"
+    spoken = day_first_date(found) if is_date else _read(found, language)
+    if spoken is None and found.lastgroup != "tag":
+        known = patterns(language)
+        found = known.plain.match(found.string, found.start()) or found
+        spoken = _read(found, language) if found.re is known.plain else None
+    return found, spoken
 
 
 def composed(first: NormalizedText, second: NormalizedText) -> NormalizedText:
@@ -184,6 +214,8 @@ def _word_before(text: str, at: int) -> int:
 
 def _match(known: Patterns, text: str, at: int) -> re.Match[str] | None:
     character = text[at]
+    if character == "@":
+        return None
     if not character.isalpha():
         return None if character.isspace() else known.figure.match(text, at)
     is_inside = at > 0 and character.isascii() and text[at - 1].isalnum() and text[at - 1].isascii()

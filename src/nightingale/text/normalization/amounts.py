@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from nightingale.text.normalization import languages as by_hand
 from nightingale.text.normalization import spelling
+from nightingale.text.normalization.spelling import N_CACHED
 from nightingale.text.normalization.written import Number
 
 _FEMININE_HOURS = {"1": "heure"}
 
 
+@lru_cache(N_CACHED)
 def number(parsed: Number, language: str, gender: str | None = None) -> str:
     if parsed.others:  # a version, an address, a list
         glue = f" {by_hand.DOT[language]} "
@@ -18,6 +22,7 @@ def number(parsed: Number, language: str, gender: str | None = None) -> str:
     return spelling.whole(parsed.before, language, gender)
 
 
+@lru_cache(N_CACHED)
 def money(parsed: Number, code: str, language: str, magnitude: str = "") -> str | None:
     if parsed.others:
         return None
@@ -74,6 +79,7 @@ def _counted(said: str, name: str, language: str) -> str:
     return said + ("" if language in by_hand.TIGHT else " ") + name
 
 
+@lru_cache(N_CACHED)
 def measure(parsed: Number, unit: str, language: str) -> str | None:
     """None: CLDR has no name for the unit in this language."""
     if parsed.others:
@@ -95,6 +101,7 @@ def _unit(unit: str, parsed: Number, language: str) -> tuple[str | None, str | N
     return pattern, forms.get("gender")
 
 
+@lru_cache(N_CACHED)
 def clock(hour: int, minute: int, language: str) -> str:
     with_minutes, full = by_hand.CLOCK[language]
     said = spelling.cardinal(minute, language)
@@ -114,6 +121,7 @@ def clock(hour: int, minute: int, language: str) -> str:
     return (with_minutes if minute else full).format(**forms)
 
 
+@lru_cache(N_CACHED)
 def date(n_day: int, month: int, year: int | None, language: str, *, is_weak: bool = False) -> str:
     names = spelling.table()[language]["months"]
     forms = {

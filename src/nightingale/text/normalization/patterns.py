@@ -19,15 +19,25 @@ from nightingale.text.normalization.written import number_pattern
 _LETTER = "A-Za-zÀ-ɏͰ-ԯ"
 _START, _END = rf"(?<![\d{_LETTER}_])", rf"(?![\d{_LETTER}])"
 _DOMAINS = "com|org|net|io|dev|ai|app|edu|gov|eu|de|at|ch|uk|fr|es|it|nl|pl|ru|se|no|dk|fi|pt|br|tr|gr|jp|kr|cn|in|il|my|info"
-_LABEL = r"[A-Za-z0-9-]{1,63}"
+_LABEL = r"[A-Za-z0-9-]{1,63}+"
 _URL = rf"(?:https?://|www\.)[^\s<>\"'“”«»()]{{1,300}}|{_LABEL}(?:\.{_LABEL}){{0,3}}\.(?:{_DOMAINS})\b(?:/[^\s<>\"'()]{{0,200}})?"
-_EMAIL = rf"[A-Za-z0-9._%+-]{{1,64}}@{_LABEL}(?:\.{_LABEL}){{0,4}}\.[A-Za-z]{{2,24}}\b"
+_EMAIL = rf"[A-Za-z0-9._%+-]{{1,64}}+@{_LABEL}(?:\.{_LABEL}){{0,4}}\.[A-Za-z]{{2,24}}\b"
 _PHONE = r"\+\d(?:[ ()./-]{0,2}\d){6,14}|\(0?\d{2,4}\) ?\d{2,4}(?:[ -]\d{2,4}){1,3}|\d{3}-\d{3}-\d{4}|0\d{1,4}[ /-]\d{2,4}(?:[ -]?\d{2,4}){1,3}"
 _CLOCK = r"(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?"
 _ROMAN = r"(?:X{0,3}(?:IX|IV|V?I{1,3}|V)|X{1,3})"
 _FRACTION_SIGNS = "½¼¾"
 _CONSONANTS = "BCDFGHJKLMNPQRSTVWXZ"
 _CAPS_LATIN = frozenset("da de en es fi fr it ms nl no pl pt sv sw tr".split())  # noqa: SIM905
+
+# A character that a pattern may begin with.
+BEGINNING = re.compile(r"(?<![A-Za-z])[A-Za-z]|[0-9$#%(+.<_\[-]|[^\s\x00-\x7f]")
+# A whole number that no pattern but `plain` fits, by what stands behind it; and one inside a word.
+_ENDING = r"[;!?)(\]}\"]"
+_LONE = (
+    rf"(?P<lone>{_START}(?:0|[1-9][0-9]{{0,8}}+)(?=\Z|{_ENDING}|,(?!\d)|\.(?:\Z|\s\d)"
+    rf"|\s(?:\Z|\s|{_ENDING}|[0-9]{{1,2}}+(?!\d)|[0-9]{{4}})))"
+)
+_DIGITS = r"(?P<digits>\d+(?:\.\d+)*)"
 
 
 class Patterns(NamedTuple):
@@ -40,11 +50,11 @@ class Patterns(NamedTuple):
 
 @cache
 def trigger(language: str) -> re.Pattern[str]:
-    """Where something may be. Soon built, while `patterns` takes a tenth of a second."""
+    """Where something may be; `lone` is set for a number that is nothing more. Soon built, while `patterns` takes a tenth of a second."""
     capitals = rf"[{_CONSONANTS}]{{2}}|[IVX]{{2}}" if language in _CAPS_LATIN else "(?!)"
     listed = _abbreviations(language)
     return re.compile(
-        rf"[\d@{_FRACTION_SIGNS}]|{capitals}|://|www\.|\.(?:{_DOMAINS})\b|(?<!\w)(?:{listed})(?!\w)"
+        rf"{_LONE}|(?<=[\d{_LETTER}_]){_DIGITS}|[\d@{_FRACTION_SIGNS}]|{capitals}|://|www\.|\.(?:{_DOMAINS})\b|(?<!\w)(?:{listed})(?!\w)"
     )
 
 
@@ -60,7 +70,6 @@ def patterns(language: str) -> Patterns:
     plain = (
         rf"(?P<plain>(?P<hash>#|№ ?|No\. (?=\d))?(?P<minus>[-−](?=\d))?(?P<number>{number})){_END}"
     )
-    digits = r"(?P<digits>\d+(?:\.\d+)*)"
     tag = r"(?P<tag>\[[^\[\]\n]{1,80}\]|<[^<>\n]{1,200}>)"
     email, url = f"(?P<email>{_EMAIL})", f"(?P<url>{_URL})"
     shared = [_named_dates(language), _moneys(language, number), *_ordinals(language)]
@@ -81,7 +90,7 @@ def patterns(language: str) -> Patterns:
             rf"(?P<ruler>(?P<name>[^\W\d_]{{2,24}}) (?P<roman>(?=[IVX]{{2,6}}\b){_ROMAN})\b)",
             rf"(?P<capital_word>(?P<capitals>[{_CONSONANTS}]{{2,5}}))(?![{_LETTER}])",
         ]
-    either = rf"(?:{_START}(?:{{}})|{digits})"
+    either = rf"(?:{_START}(?:{{}})|{_DIGITS})"
     return Patterns(
         re.compile("|".join(letters)),
         re.compile(either.format("|".join(figures))),
@@ -118,14 +127,14 @@ def _moneys(language: str, number: str) -> str:
     minus = r"(?P<money_minus>[-−])?"
     return (
         rf"{minus}(?P<money>(?P<sign_before>{signs}) ?(?P<amount>{number}){sized}"
-        rf"|(?P<amount_before>{number}){sized_before} ?(?P<sign_behind>{signs})){_END}"
+        rf"|(?P<amount_before>(?>{number})){sized_before} ?(?P<sign_behind>{signs})){_END}"
     )
 
 
 def _measures(language: str, number: str) -> str:
     units = [*spelling.table()["en"]["units"], *by_hand.UNIT_ALIASES.get(language, {}), "％", "٪"]
     listed = "|".join(re.escape(unit) for unit in sorted(units, key=len, reverse=True))
-    return rf"(?P<measure>(?P<measure_minus>[-−])?(?P<measured>{number})[ \u00a0\u202f]?(?P<unit>{listed})){_END}"
+    return rf"(?P<measure>(?P<measure_minus>[-−])?(?P<measured>(?>{number}))[ \u00a0\u202f]?(?P<unit>{listed})){_END}"
 
 
 def _ordinals(language: str) -> list[str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 from nightingale.text.abbreviations import FullStop, full_stop, goes_on
 from nightingale.text.normalization import amounts, spelling
 from nightingale.text.normalization import languages as by_hand
+from nightingale.text.normalization.spelling import N_CACHED
 from nightingale.text.normalization.written import ascii_digits, parse
 
 Reader = Callable[[re.Match[str], str], str | None]  # None: leave it as it is
@@ -191,21 +193,24 @@ def _fraction(found: re.Match[str], language: str) -> str | None:
     return f" {by_hand.SLASH[language]} ".join(numbers)
 
 
+@lru_cache(N_CACHED)
+def whole_number(plain: str, language: str, *, may_be_year: bool) -> str:
+    """Ten digits or more are said one by one."""
+    if may_be_year and len(plain) == 4 and 1100 <= int(plain) <= 2099:
+        return spelling.year(int(plain), language)
+    return (spelling.digits if len(plain) >= 10 else spelling.whole)(plain, language)
+
+
 def _number(found: re.Match[str], language: str) -> str | None:
-    written = found["number"]
-    plain = ascii_digits(written)
-    lead = ""
-    if found["hash"]:
-        lead = by_hand.NUMBER_SIGN[language] + " "
-    parsed = parse(written, language)
-    is_year = plain.isdigit() and len(plain) == 4 and 1100 <= int(plain) <= 2099
-    behind = found.string[found.end() : found.end() + 1]
-    if is_year and not found["minus"] and not lead and (language != "zh" or behind == "年"):
-        said = spelling.year(int(plain), language)
-    elif plain.isdigit() and len(plain) >= 10:
-        said = spelling.digits(plain, language)
+    plain = ascii_digits(found["number"])
+    lead = by_hand.NUMBER_SIGN[language] + " " if found["hash"] else ""
+    if plain.isdigit():
+        behind = found.string[found.end() : found.end() + 1]
+        may_be_year = language != "zh" or behind == "年"
+        is_bare = not found["minus"] and not lead
+        said = whole_number(plain, language, may_be_year=is_bare and may_be_year)
     else:
-        said = amounts.number(parsed, language)
+        said = amounts.number(parse(found["number"], language), language)
     return lead + (_signed(found["minus"], said, language) or "")
 
 

@@ -6,6 +6,8 @@ Rules of CLDR, as `unicode-rbnf` carries them. Knows nothing of how numbers are 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterable
 from decimal import Decimal
 from functools import cache, lru_cache
 from importlib import resources
@@ -18,7 +20,9 @@ from unicode_rbnf.plural_rules import get_plural_category
 from nightingale.text.normalization import languages as by_hand
 
 MAX_DIGITS = 12  # of a number that has a name
-_N_CACHED = 4096
+N_CACHED = 4096
+_N_PARTS = 1000
+_DECIMAL = re.compile(r"\d")
 _ZERO = {"ja": "零", "zh": "零"}
 _NORDIC = ("da", "no", "sv")  # "tjugohundra" is said, too, but "tvåtusen" more often
 _GENDER_RULES = {"common": ("common", "reale"), None: ()}
@@ -34,29 +38,29 @@ def table() -> dict[str, Any]:
 
 @cache
 def _engine(language: str) -> RbnfEngine:
-    """Rules refer to rules for parts of a number, and numbers have many parts in common."""
+    """Rules refer to rules for parts of a number, and numbers have many parts below 1,000 in common."""
     engine = RbnfEngine.for_language(language)
     spell = engine.iter_format_number
 
-    @lru_cache(_N_CACHED)
+    @cache
     def cached(number: int, rules: str) -> tuple[str, ...]:
         return tuple(spell(number, rules))
 
-    def spelled(number: int, ruleset_name: str, **_tolerance: float) -> tuple[str, ...]:
-        return cached(number, ruleset_name)
+    def spelled(number: int, ruleset_name: str, **_tolerance: float) -> Iterable[str]:
+        return (cached if number < _N_PARTS else spell)(number, ruleset_name)
 
     engine.iter_format_number = spelled  # type: ignore[method-assign, assignment]
     return engine
 
 
-@lru_cache(_N_CACHED)
+@lru_cache(N_CACHED)
 def _format(language: str, n: int, rules: str) -> str | None:
     """None: the rules end before this number."""
     try:
         text = _engine(language).format_number(n, ruleset_names=[f"spellout-{rules}"]).text
     except NoRuleForNumberError:
         return None
-    if any(map(str.isdecimal, text)):
+    if _DECIMAL.search(text):
         return None
     return text.replace("\u00ad", "").replace("\u200b", "").replace("〇", "零").strip()
 
@@ -65,7 +69,7 @@ def _has(language: str, rules: str) -> bool:
     return f"spellout-{rules}" in _engine(language).rulesets
 
 
-@lru_cache(_N_CACHED)
+@lru_cache(N_CACHED)
 def cardinal(n: int, language: str, gender: str | None = None) -> str:
     """How many; with the gender of what is counted, where the language minds."""
     for form in _GENDER_RULES.get(gender, (gender,)):
@@ -144,7 +148,7 @@ def decimal(before: str, after: str, language: str) -> str:
     return glue.join([whole(before or "0", language), by_hand.POINT[language], fraction])
 
 
-@lru_cache(_N_CACHED)
+@lru_cache(N_CACHED)
 def plural(before: str, after: str, language: str) -> str:
     """The category of a count, by the rules of CLDR."""
     number = Decimal(f"{before or 0}.{after}") if after else int(before or 0)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from typing import NamedTuple
 
 from nightingale.text.normalization import languages as by_hand
-from nightingale.text.normalization.spelling import table
+from nightingale.text.normalization.spelling import N_CACHED, table
 
 _SPACES = re.compile(r"[\s\u00a0\u202f'’]")
 _GROUPED = re.compile(r"\d{1,3}(?:[.,]\d{3})+|\d{1,2}(?:,\d{2})+,\d{3}")  # and lakhs
@@ -36,6 +37,7 @@ def ascii_digits(text: str) -> str:
     return "".join(str(unicodedata.digit(c)) if c.isdecimal() else c for c in text)
 
 
+@lru_cache(N_CACHED)
 def parse(text: str, language: str) -> Number:  # noqa: PLR0911
     """Both marks: the last is the decimal one. One mark: the language decides before 3 digits."""
     plain = _SPACES.sub("", ascii_digits(text))
