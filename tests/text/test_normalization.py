@@ -12,6 +12,7 @@ from benchmarks.normalization import fault, fuzz, oracle, unchanged
 from nightingale.core import Options
 from nightingale.errors import OptionError
 from nightingale.text.normalization import LOCALES, normalization_locale, normalize_text, spelling
+from nightingale.text.normalization.readers import READERS
 from nightingale.text.split import TextPart
 from nightingale.text.spoken import SpokenForm
 from nightingale.text.structure import Break
@@ -50,8 +51,7 @@ def test_normalization_of_random_text_has_no_fault() -> None:
 
 
 def test_the_fuzz_finds_a_planted_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = "nightingale.text.normalization.readers.spelling.digits"
-    monkeypatch.setattr(reader, lambda written, _language: written[::-1])
+    monkeypatch.setitem(READERS, "clock_time", lambda found, _language: found[0][::-1])
     assert fuzz(400, seed=1)["faults"] > 0
 
 

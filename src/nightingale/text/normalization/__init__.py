@@ -14,7 +14,7 @@ from typing import NamedTuple
 from nightingale.errors import OptionError
 from nightingale.text.languages import language_code
 from nightingale.text.normalization import languages as by_hand
-from nightingale.text.normalization.patterns import BEGINNING, Patterns, patterns, trigger
+from nightingale.text.normalization.patterns import BEGINNING, NO_BEGINNING, patterns, trigger
 from nightingale.text.normalization.readers import (
     READERS,
     character_name,
@@ -130,23 +130,20 @@ def spell_out(text: str, language: str | None) -> str:
 
 def _read_once(text: str, language: str, *, is_day_first: bool) -> NormalizedText:
     changes, end, n_tried = [], 0, 0
-    next_hit = trigger(language).search
-    while hit := next_hit(text, max(end, n_tried)):
-        place = hit.start()
-        first, n_tried = max(end, n_tried), place + 1
-        found = None
-        if first < place and not (first == place - 1 and text[first] == " "):
+    next_hit, may_be_year = trigger(language).search, language != "zh"
+    while hit := next_hit(text, end if end > n_tried else n_tried):
+        place, kind, found = hit.start(), hit.lastgroup, None
+        first, n_tried = (end if end > n_tried else n_tried), place + 1
+        if first < place and (first < place - 1 or text[first] not in NO_BEGINNING):
             found = _begun_before(text, first, place, language)
-        if found is None:
-            if hit.lastgroup == "lone":
-                end = hit.end()
-                said = whole_number(hit[0], language, may_be_year=language != "zh")
-                changes.append(Replacement(place, end, said))
-                continue
-            found = hit if hit.lastgroup else _match(patterns(language), text, place)
-            if found is None:
-                continue
-        found, spoken = _spoken(found, language, is_day_first=is_day_first)
+        if found is None and kind == "lone":
+            end = hit.end()
+            said = whole_number(hit[0], language, may_be_year)
+            changes.append(Replacement(place, end, said))
+            continue
+        if found is None and (found := _begun_at(hit, language)) is None:
+            continue
+        found, spoken = _spoken(found, language, is_day_first)
         end = found.end()
         if spoken and spoken != found[0]:
             changes.append(Replacement(found.start(), end, spoken))
@@ -156,22 +153,40 @@ def _read_once(text: str, language: str, *, is_day_first: bool) -> NormalizedTex
 def _begun_before(text: str, first: int, place: int, language: str) -> re.Match[str] | None:
     """What a figure belongs to may begin in the two words before it."""
     known = patterns(language)
-    for start in BEGINNING.finditer(text, max(first, _word_before(text, place)), place):
-        if found := _match(known, text, start.start()):
+    if first < place - 1:
+        first = max(first, _word_before(text, place))
+    for start in BEGINNING.finditer(text, first, place):
+        pattern = known.letter if start[0].isalpha() else known.figure
+        if found := pattern.match(text, start.start()):
             return found
     return None
 
 
+def _begun_at(hit: re.Match[str], language: str) -> re.Match[str] | None:
+    if hit.lastgroup == "digits":
+        return hit
+    known, text, place = patterns(language), hit.string, hit.start()
+    if hit.lastgroup:
+        return known.joined.match(text, place)
+    if not BEGINNING.match(text, place):
+        return None
+    return (known.letter if text[place].isalpha() else known.figure).match(text, place)
+
+
 def _spoken(
-    found: re.Match[str], language: str, *, is_day_first: bool
+    found: re.Match[str],
+    language: str,
+    is_day_first: bool,
 ) -> tuple[re.Match[str], str | None]:
     """What is said; for what turned out to be a plain figure, also that figure."""
-    is_date = is_day_first and found.lastgroup == "date"
-    spoken = day_first_date(found) if is_date else _read(found, language)
-    if spoken is None and found.lastgroup != "tag":
-        known = patterns(language)
-        found = known.plain.match(found.string, found.start()) or found
-        spoken = _read(found, language) if found.re is known.plain else None
+    kind = found.lastgroup  # the group around all others of a pattern ends last
+    assert kind is not None
+    is_date = is_day_first and kind == "date"
+    spoken = day_first_date(found) if is_date else READERS[kind](found, language)
+    if spoken is None and kind != "tag":
+        plain = patterns(language).plain.match(found.string, found.start())
+        if plain is not None and plain.lastgroup is not None:
+            return plain, READERS[plain.lastgroup](plain, language)
     return found, spoken
 
 
@@ -210,21 +225,3 @@ def _word_before(text: str, at: int) -> int:
     low = max(0, at - _REACH)
     start = text.rfind(" ", low, at)
     return max(low, text.rfind(" ", low, start) + 1 if start > low else low)
-
-
-def _match(known: Patterns, text: str, at: int) -> re.Match[str] | None:
-    character = text[at]
-    if character == "@":
-        return None
-    if not character.isalpha():
-        return None if character.isspace() else known.figure.match(text, at)
-    is_inside = at > 0 and character.isascii() and text[at - 1].isalnum() and text[at - 1].isascii()
-    if is_inside and not text[at - 1].isdigit():
-        return None
-    return known.letter.match(text, at)
-
-
-def _read(found: re.Match[str], language: str) -> str | None:
-    kind = found.lastgroup  # the group around all others of a pattern ends last
-    assert kind is not None
-    return READERS[kind](found, language)

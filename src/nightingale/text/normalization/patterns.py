@@ -29,14 +29,16 @@ _FRACTION_SIGNS = "½¼¾"
 _CONSONANTS = "BCDFGHJKLMNPQRSTVWXZ"
 _CAPS_LATIN = frozenset("da de en es fi fr it ms nl no pl pt sv sw tr".split())  # noqa: SIM905
 
-# A character that a pattern may begin with.
+# A character that a pattern may begin with, and those that none begins with.
 BEGINNING = re.compile(r"(?<![A-Za-z])[A-Za-z]|[0-9$#%(+.<_\[-]|[^\s\x00-\x7f]")
+NO_BEGINNING = frozenset(" \n\t!\"&'),:;=?@/\\]^`{|}~*")
 # A whole number that no pattern but `plain` fits, by what stands behind it; and one inside a word.
 _ENDING = r"[;!?)(\]}\"]"
 _LONE = (
     rf"(?P<lone>{_START}(?:0|[1-9][0-9]{{0,8}}+)(?=\Z|{_ENDING}|,(?!\d)|\.(?:\Z|\s\d)"
     rf"|\s(?:\Z|\s|{_ENDING}|[0-9]{{1,2}}+(?!\d)|[0-9]{{4}})))"
 )
+_JOINTS = "[-–/⁄:]"
 _DIGITS = r"(?P<digits>\d+(?:\.\d+)*)"
 
 
@@ -45,6 +47,9 @@ class Patterns(NamedTuple):
 
     letter: re.Pattern[str]
     figure: re.Pattern[str]
+    joined: re.Pattern[
+        str
+    ]  # a digit whose number ends before one of `_JOINTS`, a sign of a fraction
     plain: re.Pattern[str]  # for figures that turned out to be nothing more
 
 
@@ -53,14 +58,28 @@ def trigger(language: str) -> re.Pattern[str]:
     """Where something may be; `lone` is set for a number that is nothing more. Soon built, while `patterns` takes a tenth of a second."""
     capitals = rf"[{_CONSONANTS}]{{2}}|[IVX]{{2}}" if language in _CAPS_LATIN else "(?!)"
     listed = _abbreviations(language)
+    figures = (
+        rf"{_LONE}|(?<=[\d{_LETTER}_]){_DIGITS}|(?P<joined>\d++(?={_JOINTS})"
+        rf"|{_START}[{_FRACTION_SIGNS}])|[\d{_FRACTION_SIGNS}]"
+    )
+    firsts = "".join({name[0] for name in by_hand.ABBREVIATIONS[language]})
+    others = rf"@|{capitals}|://|www\.|\.(?:{_DOMAINS})\b|(?<!\w)(?:{listed})(?!\w)"
+    letters = f"{_CONSONANTS}IVX" if language in _CAPS_LATIN else ""
     return re.compile(
-        rf"{_LONE}|(?<=[\d{_LETTER}_]){_DIGITS}|[\d@{_FRACTION_SIGNS}]|{capitals}|://|www\.|\.(?:{_DOMAINS})\b|(?<!\w)(?:{listed})(?!\w)"
+        rf"(?=[\d{_FRACTION_SIGNS}])(?:{figures})"
+        rf"|(?=[@:w.{letters}{re.escape(firsts)}])(?:{others})"
     )
 
 
 def _abbreviations(language: str) -> str:
     names = sorted(by_hand.ABBREVIATIONS[language], key=len, reverse=True)
     return "|".join(map(re.escape, names)) or "(?!)"
+
+
+def _first_letters(language: str) -> str:
+    """Of months, signs of money, ordinals, "No." and abbreviations."""
+    words = [*spelling.table()[language]["months"], *by_hand.SYMBOLS, "No.", "wa", "ke-", "第"]
+    return re.escape("".join({word[0] for word in (*words, *by_hand.ABBREVIATIONS[language])}))
 
 
 @cache
@@ -72,28 +91,33 @@ def patterns(language: str) -> Patterns:
     )
     tag = r"(?P<tag>\[[^\[\]\n]{1,80}\]|<[^<>\n]{1,200}>)"
     email, url = f"(?P<email>{_EMAIL})", f"(?P<url>{_URL})"
-    shared = [_named_dates(language), _moneys(language, number), *_ordinals(language)]
-    figures = [
-        tag, rf"{_START}{email}", rf"{_START}{url}", rf"(?<!\+)(?P<phone>{_PHONE}){_END}",
+    named, money, ordinals = _named_dates(language), _moneys(language, number), _ordinals(language)
+    before = [
+        rf"{_START}{email}", rf"{_START}{url}", rf"(?<!\+)(?P<phone>{_PHONE}){_END}",
         rf"(?P<iso>(?P<iso_y>\d{{4}})-(?P<iso_m>\d\d)-(?P<iso_d>\d\d)){_END}",
         rf"(?P<date>\d\d?\.\d\d?\.(?:\d{{4}}|\d\d)|\d\d?/\d\d?/(?:\d{{4}}|\d\d)){_END}",
-        shared[0], _clocks(language), shared[1], _measures(language, number), *shared[2:],
-        r"(?P<range>(?P<from>\d{1,6})\s?[–-]\s?(?=(?P<until>\d{1,6})(?![\d:/-])))",
+    ]  # fmt: skip
+    clock = _clocks(language)
+    behind = [
+        *ordinals, r"(?P<range>(?P<from>\d{1,6})\s?[–-]\s?(?=(?P<until>\d{1,6})(?![\d:/-])))",
         rf"(?P<fraction>(?P<whole_part>\d{{1,6}})? ?(?P<sign>[{_FRACTION_SIGNS}])"
         rf"|(?P<top>\d{{1,2}})[/⁄](?P<bottom>\d{{1,2}})(?![\d/]){_END})",
         plain,
     ]  # fmt: skip
-    letters = [email, url, *shared, plain]
-    letters.append(rf"(?P<abbreviation>{_abbreviations(language)})(?!\w)")
+    figures = [tag, *before, named, clock, money, _measures(language, number), *behind]
+    listed = rf"(?P<abbreviation>{_abbreviations(language)})(?!\w)"
+    words = "|".join([named, money, *ordinals, plain, listed])
+    letters = [email, url, rf"(?=[{_first_letters(language)}])(?:{words})"]
     if language in _CAPS_LATIN:
         letters += [
-            rf"(?P<ruler>(?P<name>[^\W\d_]{{2,24}}) (?P<roman>(?=[IVX]{{2,6}}\b){_ROMAN})\b)",
+            rf"(?P<ruler>(?P<name>[^\W\d_]{{2,24}}+) (?P<roman>(?=[IVX]{{2,6}}\b){_ROMAN})\b)",
             rf"(?P<capital_word>(?P<capitals>[{_CONSONANTS}]{{2,5}}))(?![{_LETTER}])",
         ]
     either = rf"(?:{_START}(?:{{}})|{_DIGITS})"
     return Patterns(
         re.compile("|".join(letters)),
         re.compile(either.format("|".join(figures))),
+        re.compile("|".join([*before, clock, *behind])),
         re.compile(either.format(plain)),
     )
 

@@ -194,7 +194,7 @@ def _fraction(found: re.Match[str], language: str) -> str | None:
 
 
 @lru_cache(N_CACHED)
-def whole_number(plain: str, language: str, *, may_be_year: bool) -> str:
+def whole_number(plain: str, language: str, may_be_year: bool) -> str:
     """Ten digits or more are said one by one."""
     if may_be_year and len(plain) == 4 and 1100 <= int(plain) <= 2099:
         return spelling.year(int(plain), language)
@@ -202,16 +202,15 @@ def whole_number(plain: str, language: str, *, may_be_year: bool) -> str:
 
 
 def _number(found: re.Match[str], language: str) -> str | None:
-    plain = ascii_digits(found["number"])
-    lead = by_hand.NUMBER_SIGN[language] + " " if found["hash"] else ""
+    sign, minus, written = found.group("hash", "minus", "number")
+    plain = ascii_digits(written)
     if plain.isdigit():
-        behind = found.string[found.end() : found.end() + 1]
-        may_be_year = language != "zh" or behind == "年"
-        is_bare = not found["minus"] and not lead
-        said = whole_number(plain, language, may_be_year=is_bare and may_be_year)
+        may_be_year = language != "zh" or found.string[found.end() : found.end() + 1] == "年"
+        said = whole_number(plain, language, may_be_year and not minus and not sign)
     else:
-        said = amounts.number(parse(found["number"], language), language)
-    return lead + (_signed(found["minus"], said, language) or "")
+        said = amounts.number(parse(written, language), language)
+    lead = by_hand.NUMBER_SIGN[language] + " " if sign else ""
+    return lead + (_signed(minus, said, language) or "")
 
 
 def _ruler(found: re.Match[str], language: str) -> str | None:
@@ -251,17 +250,20 @@ def _abbreviation(found: re.Match[str], language: str) -> str:
 
 def _rest(found: re.Match[str], language: str) -> str:
     """Figures inside a word: MP3, 3D."""
+    said = _inner_number(found["digits"], language)
+    if language in by_hand.TIGHT:
+        return said
     text, (start, end) = found.string, found.span()
-    plain = ascii_digits(found["digits"])
-    is_long = len(plain) > 4 and plain.isdigit()
-    said = (
-        spelling.digits(plain, language)
-        if is_long
-        else amounts.number(parse(plain, language), language)
-    )
-    is_tight = language in by_hand.TIGHT
-    before = " " * (text[start - 1 : start].isalpha() and not is_tight)
-    return before + said + " " * (text[end : end + 1].isalpha() and not is_tight)
+    before, behind = text[start - 1 : start].isalpha(), text[end : end + 1].isalpha()
+    return f"{' ' * before}{said}{' ' * behind}"
+
+
+@lru_cache(N_CACHED)
+def _inner_number(written: str, language: str) -> str:
+    plain = ascii_digits(written)
+    if len(plain) > 4 and plain.isdigit():
+        return spelling.digits(plain, language)
+    return amounts.number(parse(plain, language), language)
 
 
 def _keep(_found: re.Match[str], _language: str) -> None:

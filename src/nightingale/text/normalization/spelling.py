@@ -14,7 +14,7 @@ from importlib import resources
 from typing import Any
 
 from unicode_rbnf import RbnfEngine
-from unicode_rbnf.engine import NoRuleForNumberError
+from unicode_rbnf.engine import NoRuleForNumberError, RulesetNotFoundError
 from unicode_rbnf.plural_rules import get_plural_category
 
 from nightingale.text.normalization import languages as by_hand
@@ -38,7 +38,7 @@ def table() -> dict[str, Any]:
 
 @cache
 def _engine(language: str) -> RbnfEngine:
-    """Rules refer to rules for parts of a number, and numbers have many parts below 1,000 in common."""
+    """Rules refer to rules for parts of a number; parts below 1,000 are common to many numbers."""
     engine = RbnfEngine.for_language(language)
     spell = engine.iter_format_number
 
@@ -57,8 +57,8 @@ def _engine(language: str) -> RbnfEngine:
 def _format(language: str, n: int, rules: str) -> str | None:
     """None: the rules end before this number."""
     try:
-        text = _engine(language).format_number(n, ruleset_names=[f"spellout-{rules}"]).text
-    except NoRuleForNumberError:
+        text = "".join(_engine(language).iter_format_number(n, f"spellout-{rules}"))
+    except (NoRuleForNumberError, RulesetNotFoundError):
         return None
     if _DECIMAL.search(text):
         return None
