@@ -3,9 +3,9 @@
     python -m benchmarks.markup --strings 10000 --dialogue --json benchmarks/results/markup.jsonl
 
 Fuzz: tags of all kinds, whole and cut, in each other, in ordinary text of several scripts. Nothing
-may raise but TextError and its MarkupError; tokens cover the text exactly; no tag is read: every
-attribute and value of a generated tag is the word QQQ, which must not be left in the text; and a
-text in pieces gives what the whole gives.
+may raise but TextError and its MarkupError; tokens cover the text exactly; no tag is read: names
+that nobody knows, attributes and values of generated tags have QQQ in them, which must not be left
+in the text; and a text in pieces gives what the whole gives.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ WORDS = ("go", "home", "a < b", "x>y", "[1]", "[x](y)", "AT&T", "3.5 kg", "пр�
          "\n\n", "\n", "…", "don't", '"so"', "List<int>", "&amp;", "&", "<", ">", "[", "]", "]]>",
          "</", "<!--",
          "-->", "🎉", "\u0301", "[[", "<<", "'", '"')  # fmt: skip
-NAMES = ("break", "voice", "lang", "sub", "spell", "say-as", "prosody", "speak", "emphasis")
+NAMES = ("break", "voice", "lang", "sub", "spell", "say-as", "prosody", "speak", "emphasis",
+         "QQQ", "QQQ-b", "b:QQQ", "яQQQ")  # fmt: skip
 ATTRIBUTES = ("time", "name", "xml:lang", "alias", "rate", "strength", "interpret-as", "QQQ")
 VALUES = (
     "QQQ",
@@ -55,8 +56,10 @@ BROKEN = ("{}", "{}", "{}", "{}", "<speak>{}</speak>", "{}{}", "< {}", "<{}")
 
 
 def _attribute(rng: random.Random) -> str:
-    quote = rng.choice('"\'"\'"')
-    return f" {rng.choice(ATTRIBUTES)}={quote}{rng.choice(VALUES)}{quote}"
+    name, quote = rng.choice(ATTRIBUTES), rng.choice('"\'"\'"')
+    if rng.random() < 0.1:
+        return f" {name}=QQQ"
+    return f" {name}={quote}{rng.choice(VALUES)}{quote}"
 
 
 def tag(rng: random.Random) -> str:
@@ -135,7 +138,7 @@ def speed(n: int = 1_000_000) -> dict[str, Any]:
     """Seconds for a million characters."""
     units = ("word ", "<", "[", "<a", "<voice ", '<sub a="', "[pause:", "[pause:1ms", "<speak>",
              "&#", "<!--", "</", "<s", "[voice:", "<break time='", '"<', "[/voice]",
-             "<b>")  # fmt: skip
+             "<b>", "<a b", "<a b=", "<a b='c' ", "<a b=c", "<a b c d e f ")  # fmt: skip
     taken = {}
     for unit in units:
         text = (unit * (n // len(unit) + 1))[:n]

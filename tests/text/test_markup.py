@@ -19,7 +19,8 @@ from nightingale.text.tokenizer import EnglishTokenizer, MultilingualTokenizer
 ORDINARY = [
     "a < b and c > d, x<y; 1 <2",
     "see [1], [2, 3] and [link](http://x.org) or [pause](x)",
-    "vector<int> v; List<String> s; <div> <s> <p> </p> <token> <!-- no --> &amp; &lt;",
+    "if x<y and z>w, <y and z>, < b>, <b c>, <3>, <_x>, <!-- no --> &amp; &lt;",
+    "<john@example.com>, <https://example.com/a>, x <y z=5, </ b>, <a='b'> <x y",
     "array[voice] = [x:voice] if x <break we stop",
     "# Title\n\n* one\n* two [ ] [x] \\[ ]] [[",
     "AT&T, <3, ->, <-, <=, << [",
@@ -81,11 +82,29 @@ def test_what_is_not_followed_is_reported_and_not_read() -> None:
         ("[pause:soon]a", ["[pause]"]),
         ("a[/voice]</voice>", ["[/voice]", "</voice>"]),
         ("<sub>a</sub>", ["<sub>"]),
+        ('<wrong x="1">a</wrong>', ["<wrong>"] * 2),
+        ("<b>a</b><br/>", ["<b>"] * 2 + ["<br>"]),
+        ("<a href=x.org target='_blank' hidden>a</a >", ["<a>"] * 2),
+        ("<input disabled />a", ["<input>"]),
+        ("<имя>a", ["<имя>"]),
+        ("<img alt='a > b' src=x>a", ["<img>"]),
+        ('<wrong x="1" a', ["<wrong>"]),
         ("[laugh] a [Sigh]", ["[laugh]", "[sigh]"]),
         ("a [pause:1s", ["[pause]"]),
     ):
         left, _, ignored = read(text)
         assert (left.replace("|", "").strip(), ignored) == ("a", tags), text
+
+
+def test_tags_of_html_keep_words_apart_and_words_together() -> None:
+    assert read("one<br>two <b>bold</b>er")[0] == "one two bolder"
+
+
+def test_a_sign_that_is_no_tag_does_not_wait_for_one() -> None:
+    """In arriving text, `x < y` is read as soon as it cannot become a tag."""
+    lexer = Lexer()
+    assert "".join(token.text for token in lexer.feed("If x <y and so it")) == "If x "
+    assert "".join(token.text for token in lexer.feed(" goes on")) == "<y and so it goes on"
 
 
 def test_sounds_pass_where_the_model_has_them() -> None:

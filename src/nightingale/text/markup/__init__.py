@@ -45,6 +45,13 @@ _RATE = re.compile(r"([+-]?)(\d{1,4}(?:\.\d{1,4})?)(%?)")
 _SPELLED = ("characters", "character", "spell-out", "verbatim", "letters", "digits")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SUBSTITUTING = ("sub", "spell", "say-as")
+_SEPARATING = frozenset(  # of HTML: what stands on both sides are two words
+    (
+        *("br", "p", "div", "hr", "img", "li", "ul", "ol", "dt", "dd", "dl", "tr", "td", "th"),
+        *("table", "h1", "h2", "h3", "h4", "h5", "h6", "head", "header", "footer", "section"),
+        *("article", "blockquote", "pre", "html", "body", "title"),
+    )
+)
 _STYLING = ("speak", "p", "s", "voice", "[voice", "lang", "prosody")
 
 
@@ -144,7 +151,11 @@ class Markup:
         self._n_tags += 1
         if self._n_tags > MAX_TAGS:
             raise MarkupError(f"the text has more than {MAX_TAGS} tags; split it")
-        if tag.is_closing and tag.name in (element.name for element in self._stack):
+        if tag.is_foreign:
+            self._ignore(tag)
+            if tag.name in _SEPARATING and self._captured is None:
+                yield " "
+        elif tag.is_closing and tag.name in (element.name for element in self._stack):
             while self._stack[-1].name != tag.name:
                 yield from self._pop()
             yield from self._pop()

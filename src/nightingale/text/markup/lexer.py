@@ -1,8 +1,8 @@
 """Tags in a text, found while it arrives: tokens, each with its place in the text.
 
 `Lexer.feed` gives what is certain, `finish` the rest; tokens cover the text exactly, and where it
-was cut into pieces changes nothing but which tokens of text there are. Outside `<speak>` only tags
-of known names are tags, and `&` is a character; inside, every tag is one, and entities are decoded.
+was cut into pieces changes nothing but which tokens of text there are. Outside `<speak>` a tag of
+unknown name is one if it is well-formed, and `&` is a character; inside, entities are decoded.
 Takes time in proportion to the text. Knows nothing of what tags mean.
 """
 
@@ -33,13 +33,21 @@ _NAMES = frozenset(
 )
 _VENDORS = ("mstts:", "amazon:", "google:")
 
-_NAME = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9:._-]{0,39})")
+_LETTER = r"[^\W\d_]"
+_NAME = re.compile(rf"<(/?)({_LETTER}[\w:.-]{{0,39}})")
 _BODY = re.compile(r"""(?:[^<>"']|"[^"<]*"|'[^'<]*')*+""")
 _OPEN_QUOTE = re.compile(r"""(?:"[^"<]*|'[^'<]*)\Z""")
 _ATTRIBUTE = re.compile(r"""([\w:.-]{1,40})\s*=\s*(?:"([^"<]*)"|'([^'<]*)')""")
 _BROKEN = re.compile(
     r"""(?:\s+[\w:.-]{1,40}\s*=\s*(?:"[^"<>]*"|'[^'<>]*'|[^\s<>"'/]{1,80}))+\s*/?"""
 )
+# Of a tag that nobody knows: `<y and z>` is none, for no attribute has a value.
+_WORD = r"\s+[\w:.-]{1,40}+"
+_VALUED_WORD = rf"""{_WORD}\s*=\s*(?:"[^"<]*"|'[^'<]*'|[^\s"'<>=`]{{1,200}}+)"""
+_VALUES = rf"(?:(?:{_WORD}(?!\s*=)){{0,3}}+{_VALUED_WORD})"
+_WELL_FORMED = re.compile(rf"(?:{_VALUES}++(?:{_WORD}){{0,3}}\s*/?|(?:{_WORD}){{0,3}}\s*/|\s*)>")
+_BEGUN = re.compile(rf"""{_VALUES}*+(?:{_WORD}){{0,4}}(?:\s*=\s*(?:"[^"<]*|'[^'<]*)?)?\s*/?\Z""")
+_QUOTED = re.compile(rf"""(?:{_WORD}\s*=\s*(?:"[^"<>]*"|'[^'<>]*'))+\s*/?""")
 _SOUND_NAMES = "|".join(map(re.escape, sorted(SOUNDS, key=len, reverse=True)))
 _BRACKET = re.compile(
     rf"\[(?:(?P<close>/)(?:voice|pause)|(?P<name>voice|pause)(?::(?P<value>[^\[\]\n]{{0,100}}))?"
@@ -54,9 +62,10 @@ _BEGUN_ENTITY = re.compile(r"&(?:#?[0-9A-Za-z]{0,8})?\Z")
 _TAGS = "|".join(map(re.escape, (*_NAMES, *_VENDORS)))
 _BRACKETS = rf"\[(?=/?(?:voice|pause)|(?:{_SOUND_NAMES})\]|[/A-Za-z _]{{0,13}}\Z)"
 _SPECIAL = re.compile(  # where a tag may begin, so that other brackets cost nothing
-    rf"<(?=/?(?:{_TAGS})|\?xml|[/?A-Za-z:-]{{0,12}}\Z)|{_BRACKETS}", re.IGNORECASE
+    rf"<(?=/?(?:{_TAGS}|{_LETTER}[\w:.-]{{0,39}}+(?:[\s/>]|\Z))|\?xml|[/?xml]{{0,4}}\Z)|{_BRACKETS}",
+    re.IGNORECASE,
 )
-_SPECIAL_SSML = re.compile(rf"<(?=[A-Za-z/!?]|\Z)|[&\]]|{_BRACKETS}", re.IGNORECASE)
+_SPECIAL_SSML = re.compile(rf"<(?={_LETTER}|[/!?]|\Z)|[&\]]|{_BRACKETS}", re.IGNORECASE)
 _CDATA, _CDATA_END, _XML = "<![CDATA[", "]]>", "<?xml"
 
 
@@ -69,6 +78,7 @@ class Tag:
     is_closing: bool = False
     is_empty: bool = False
     is_broken: bool = False  # it has no end
+    is_foreign: bool = False  # of HTML or whatever: an unknown name outside <speak>
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +153,7 @@ class Lexer:
         if name.end() == len(held) and not is_last:
             return None
         if not self._n_speak and not _is_known(name[2].lower()):
-            return at + 1, "<", None
+            return _foreign(held, at, name, is_last=is_last)
         return _tag(held, at, name, is_last=is_last)
 
 
@@ -171,6 +181,18 @@ def _tag(held: str, at: int, name: re.Match[str], *, is_last: bool) -> _Found | 
     if broken is None:
         return at + 1, "<", None
     return broken.end(), "", Tag(name[2].lower(), is_broken=True)
+
+
+def _foreign(held: str, at: int, name: re.Match[str], *, is_last: bool) -> _Found | None:
+    """Only what can hardly be anything but a tag is one: a < b is not, nor is <3."""
+    start, end = name.end(), at + MAX_TAG
+    tag = Tag(name[2].lower(), is_closing=bool(name[1]), is_foreign=True)
+    if found := _WELL_FORMED.match(held, start, end):
+        return found.end(), "", tag
+    if not is_last and len(held) <= end and _BEGUN.match(held, start):
+        return None
+    broken = _QUOTED.match(held, start, end)
+    return (broken.end(), "", tag) if broken else (at + 1, "<", None)
 
 
 def _declaration(held: str, at: int, *, is_last: bool) -> _Found | None:
