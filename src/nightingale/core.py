@@ -34,7 +34,8 @@ END_OF_SPEECH = 6562
 MIN_SPEED, MAX_SPEED = 0.5, 2.0  # of speech
 
 DEFAULT_VOICE = "default"  # what mark-up and servers call the model's own
-Pronunciations = tuple[tuple[str, str], ...]  # terms as they are written, and what is said
+# Terms as they are written, what is said, and, if need be, in which language only.
+Pronunciations = tuple[tuple[str, str] | tuple[str, str, str], ...]
 MAX_PRONUNCIATIONS = 1000
 _LOCALE = re.compile(r"[A-Za-z]{2,4}(?:[-_][A-Za-z0-9]{1,8}){0,3}")
 
@@ -107,17 +108,18 @@ class Options:
 
     def _check_pronunciations(self) -> None:
         try:
-            pairs = tuple((term, said) for term, said in self.pronunciations)
-        except (TypeError, ValueError):
-            pairs = (("", ""),)
-        texts = [text for pair in pairs for text in pair]
+            entries = tuple(tuple(entry) for entry in self.pronunciations)
+        except TypeError:
+            entries = ((),)
+        texts = [text for entry in entries for text in entry]
         is_text = all(isinstance(text, str) and text.strip() and len(text) <= 200 for text in texts)
-        if not is_text or len(pairs) > MAX_PRONUNCIATIONS:
+        is_full = all(len(entry) in (2, 3) for entry in entries)
+        if not is_text or not is_full or len(entries) > MAX_PRONUNCIATIONS:
             raise OptionError(
                 f"pronunciations must be at most {MAX_PRONUNCIATIONS} pairs of a term and what is "
-                "said for it, each of 1 to 200 characters"
+                "said for it, each of 1 to 200 characters, and may have a language as third"
             )
-        object.__setattr__(self, "pronunciations", pairs)  # JSON has lists where tuples belong
+        object.__setattr__(self, "pronunciations", entries)  # JSON has lists where tuples belong
 
     def _check(self, name: str, low: float, high: float) -> None:
         value = getattr(self, name)

@@ -454,6 +454,10 @@ def test_normalization_is_an_option_of_a_request(server: Server, solo: Solo) -> 
 def test_pronunciations_of_a_request(server: Server, solo: Solo) -> None:
     entry = {"term": "nginx", "replacement": "engine ex"}
     body = server.speak("It runs nginx.", seed=7, pronunciations=[entry])
+    bound = [{**entry, "language": "en"}, {**entry, "replacement": "nix", "language": "de"}]
+    for language in ("en", "auto"):
+        asked = {"pronunciations": bound, "language": language}
+        assert server.speak("It runs nginx.", seed=7, **asked) == body
     samples = solo("It runs engine ex.", seed=7)
     assert body == b"".join(encode([samples], "pcm"))
     wrong = server.body(TEXT, pronunciations=[{"term": "a"}])

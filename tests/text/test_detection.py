@@ -41,9 +41,16 @@ def test_language_detection_finds_it(code: str) -> None:
 
 def test_language_detection_is_restricted_to_what_the_model_speaks() -> None:
     """A German text for a model of English: English, and no confidence in it."""
-    assert detect_language(CASES["de"], ("en",)).code == "en"
-    assert detect_language(CASES["de"], ("en",)).confidence < 0.1
-    assert detect_language(CASES["en"], ("en",)).confidence > 0.9
+    found = detect_language(CASES["de"], ("en",))
+    assert (found.code, found.written) == ("en", "de")
+    assert found.confidence < 0.1
+    assert str(found).endswith("; written=de")
+    assert found.fields["language_written"] == "de"
+    assert "the text seems to be German (de), which this model does not" in found.description
+    english = detect_language(CASES["en"], ("en",))
+    assert english.confidence > 0.9
+    assert english.written is None
+    assert "detected with confidence" in english.description
 
 
 @pytest.mark.parametrize("text", ["", "12:30", "🎉 !", "€ 5"])

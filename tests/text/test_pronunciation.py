@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from nightingale.core import Options
 from nightingale.errors import OptionError
 from nightingale.text.pronunciation import (
     Pronunciation,
+    in_language,
+    merged,
     parse_entries,
     pronounce,
     read_file,
@@ -57,6 +60,23 @@ def test_entries_are_chosen_by_language_and_voice() -> None:
     assert select(entries, "en", None) == (("Paris", "Pariss"),)
     assert select(entries, "fr", None) == (("Paris", "Paree"),)
     assert select(entries, "fr", "anna") == (("Paris", "Parri"),)
+
+
+def test_entries_of_a_language_wait_for_it_to_be_detected() -> None:
+    entries = [Pronunciation("Paris", "Paree", language="fr-FR"), Pronunciation("Rome", "Roam")]
+    found = select(entries, "auto", None)
+    assert found == (("Paris", "Paree", "fr-FR"), ("Rome", "Roam"))
+    read = json.loads(json.dumps(found))
+    for language, said in (("fr", "Paree, Roam"), ("en", "Paris, Roam")):
+        kept = Options(pronunciations=read).pronunciations
+        (part,) = spoken_parts("Paris, Rome", language, "off", kept)
+        assert part.spoken == said
+    asked = merged(found, [("Paris", "Paris?"), ("Paris", "Pari", "fr-FR"), ("Rome", "Roma")])
+    assert in_language(asked, "fr") == (("Paris", "Pari"), ("Rome", "Roma"))
+    assert in_language(asked, "en") == (("Paris", "Paris?"), ("Rome", "Roma"))
+    wrong = (("a", "b", "en", "x"),)
+    with pytest.raises(OptionError, match="language as third"):
+        Options(pronunciations=wrong)  # type: ignore[arg-type]
 
 
 def test_a_file_of_pronunciations(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ class Audio:
     timings: Timings
     unspoken: tuple[str, ...] = ()  # characters that the model cannot read
     plan: Plan | None = None  # as it was really computed
-    language: tuple[str, float] | None = None  # where it was to be detected, and the confidence
+    language: tuple[str, float, str | None] | None = None  # if detected: code, confidence, written
 
     @property
     def seconds(self) -> float:

@@ -129,10 +129,7 @@ def detect(model: str | None, home: Path, text: str, *, quiet: bool) -> str:
     """The language of a text, of those that the model speaks; says which."""
     found = detect_language(text, check_model(model, home).languages)
     if not quiet:
-        name = LANGUAGES.get(found.code, found.code)
-        stderr().print(
-            f"Language: {name} ({found.code}), detected with confidence {found.confidence:.2f}"
-        )
+        stderr().print(f"Language: {found.description}")
     return found.code
 
 

@@ -128,7 +128,7 @@ class Request:
                 live.deliver((chunk.samples for chunk in speech), self.target, speech.cancel)
         warn(speech.is_complete, speech.unspoken, console)
         if speech.language is not None and not self.is_quiet:
-            console.print(f"Language: {speech.language}")
+            console.print(f"Language: {speech.language.description}")
 
     def _speak_to(self, file: Path, text: Text, console: Console) -> None:
         """To a file that nobody needs after an interruption."""

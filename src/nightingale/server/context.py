@@ -27,7 +27,7 @@ from nightingale.server.voices import Voices
 from nightingale.server.worker_request import WorkerRequest
 from nightingale.text import markup
 from nightingale.text.normalization import normalization_locale
-from nightingale.text.pronunciation import Pronunciation, select
+from nightingale.text.pronunciation import Pronunciation, merged, select
 
 log = logging.getLogger("nightingale.server")
 
@@ -141,7 +141,7 @@ class ServerContext:
         asked = [Pronunciation(**vars(entry)) for entry in sampling.pronunciations or ()]
         language = sampling.language or "en"
         kept, given = (select(e, language, voice) for e in (self.pronunciations, asked))
-        return tuple({**dict(kept), **dict(given)}.items())
+        return merged(kept, given)
 
     def check_length(self, n_characters: int) -> None:
         if n_characters > self.config.max_characters:

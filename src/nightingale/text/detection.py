@@ -27,14 +27,32 @@ class DetectedLanguage(NamedTuple):
 
     code: str
     confidence: float  # 0 to 1; 0: there was nothing to go by
+    written: str | None = None  # the language that the text seems to be in, if it is not spoken
 
     def __str__(self) -> str:
-        return f"{self.code}; confidence={self.confidence:.2f}"
+        other = f"; written={self.written}" if self.written else ""
+        return f"{self.code}; confidence={self.confidence:.2f}{other}"
 
     @property
     def fields(self) -> dict[str, Any]:
         """For JSON."""
-        return {"language": self.code, "language_confidence": round(self.confidence, 4)}
+        other = {"language_written": self.written} if self.written else {}
+        return {
+            "language": self.code,
+            "language_confidence": round(self.confidence, 4),
+            **other,
+        }
+
+    @property
+    def description(self) -> str:
+        """For a person."""
+        name = f"{LANGUAGES.get(self.code, self.code)} ({self.code})"
+        if self.written:
+            other = f"{LANGUAGES.get(self.written, self.written)} ({self.written})"
+            return f"{name}; the text seems to be {other}, which this model does not speak"
+        if not self.confidence:
+            return f"{name}; the text has no letters to detect one by"
+        return f"{name}, detected with confidence {self.confidence:.2f}"
 
 
 def detect_language(
@@ -47,11 +65,14 @@ def detect_language(
     ranked = _identifier().rank(sample) if any(map(str.isalpha, sample)) else []
     likely = {code: score for code, score in ranked if code in candidates}
     total = sum(likely.values())
-    known = [code for code in spoken if likely.get(code, 0.0) > 0.0]
-    if not known or not total > 0.0:
+    if not total > 0.0:
         return DetectedLanguage(fallback or next(iter(spoken)), 0.0)
-    best = max(known, key=lambda code: likely[code])
-    return DetectedLanguage(best, likely[best] / total)
+    written = max(likely, key=lambda code: likely[code])
+    best = max(spoken, key=lambda code: likely.get(code, 0.0))
+    if best not in likely or not likely[best]:
+        best = fallback or next(iter(spoken))
+    confidence = likely.get(best, 0.0) / total
+    return DetectedLanguage(best, confidence, None if written in spoken else written)
 
 
 def beginning(pieces: Iterator[str]) -> Iterator[str | None]:

@@ -24,6 +24,7 @@ from typing import Any
 
 from nightingale.core import Pronunciations
 from nightingale.errors import OptionError
+from nightingale.text.detection import DETECT
 from nightingale.text.languages import language_code
 from nightingale.text.normalization import NormalizedText, Replacement
 
@@ -76,20 +77,39 @@ def read_file(file: Path) -> list[Pronunciation]:
 def select(
     entries: Iterable[Pronunciation], language: str | None, voice: str | None
 ) -> Pronunciations:
-    """Terms and replacements for one request; later entries, and those of a voice, outdo others."""
+    """Terms and replacements for one request; later entries, and those of a voice, outdo others.
+
+    Where the language is yet to be detected, those of all languages, each with its own.
+    """
+    every = list(entries)
+    general = [entry for entry in every if entry.voice is None]
+    own = [entry for entry in every if entry.voice is not None and entry.voice == voice]
+    found = merged(
+        (entry.term, entry.replacement, *filter(None, [entry.language]))
+        for entry in (*general, *own)
+    )
+    return found if language == DETECT else in_language(found, language)
+
+
+def merged(*groups: Iterable[tuple[str, ...]]) -> Pronunciations:
+    """Later ones outdo those before, of the same term and language."""
+    found: dict[tuple[str, ...], Any] = {}
+    for entry in (entry for group in groups for entry in group):
+        term_and_language = entry[::2]
+        found.pop(term_and_language, None)
+        found[term_and_language] = entry
+    return tuple(found.values())
+
+
+def in_language(pronunciations: Pronunciations, language: str | None) -> Pronunciations:
+    """Those that hold in it, as pairs."""
     code = language_code(language) if language else None
-    fitting = [
-        entry
-        for entry in entries
-        if entry.language is None or language_code(entry.language) == code
-    ]
-    general = [entry for entry in fitting if entry.voice is None]
-    own = [entry for entry in fitting if entry.voice is not None and entry.voice == voice]
-    return tuple({entry.term: entry.replacement for entry in (*general, *own)}.items())
+    fitting = (e for e in pronunciations if len(e) == 2 or language_code(e[2]) == code)
+    return tuple({entry[0]: entry[1] for entry in fitting}.items())
 
 
 def pronounce(text: str, pronunciations: Pronunciations) -> NormalizedText:
-    """The text with the terms replaced."""
+    """The text with the terms replaced; pairs that hold in its language."""
     if not pronunciations:
         return NormalizedText(text)
     pattern, said = _compiled(pronunciations)
@@ -103,8 +123,9 @@ def pronounce(text: str, pronunciations: Pronunciations) -> NormalizedText:
 
 @lru_cache(64)
 def _compiled(pronunciations: Pronunciations) -> tuple[re.Pattern[str], dict[str, str]]:
-    terms = sorted((term for term, _ in pronunciations), key=len, reverse=True)
-    return re.compile("|".join(map(_bounded, terms))), dict(pronunciations)
+    said = {entry[0]: entry[1] for entry in pronunciations}
+    terms = sorted(said, key=len, reverse=True)
+    return re.compile("|".join(map(_bounded, terms))), said
 
 
 def _bounded(term: str) -> str:

@@ -20,7 +20,7 @@ from nightingale.text.normalization import (
     normalization_locale,
     normalize_text,
 )
-from nightingale.text.pronunciation import pronounce
+from nightingale.text.pronunciation import in_language, pronounce
 from nightingale.text.split import SINGLE, WHOLE, TextPart, split
 from nightingale.text.structure import STAND_IN, Break
 
@@ -37,7 +37,8 @@ class SpokenForm:
         pronunciations: Pronunciations = (),
         substitutions: deque[Substitution] | None = None,
     ) -> None:
-        self._normalization, self._pronunciations = normalization, pronunciations
+        self._normalization = normalization
+        self._pronunciations = in_language(pronunciations, language)
         self._substitutions = deque[Substitution]() if substitutions is None else substitutions
         self._locale = self._locale_of(language)
 
