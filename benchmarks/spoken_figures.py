@@ -6,7 +6,8 @@
 
 Three ways: with normalization, without it (where Fledgling's tokenizer still spells plain English
 numbers by itself), and the reference, spelled out by hand, as the floor. Word error rate against the
-reference; digits and words count as the same.
+reference; digits and words count as the same. Intervals are 95 %, by bootstrap over sentences; that
+of "off - auto" is paired.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from nightingale import Nightingale
+from nightingale.measure.interval import bootstrap
 from nightingale.measure.transcriber import Transcriber
 from nightingale.measure.words import word_edits
 from nightingale.text.normalization import normalize_text
@@ -92,12 +94,21 @@ def hear(judges: Path, seed: int, rows: Path, seconds: float) -> list[dict[str, 
 def summary(heard: list[dict[str, Any]]) -> dict[str, Any]:
     edits = {way: [word_edits(row["spelled"], row[way]) for row in heard] for way in WAYS}
     wrong = {way: sum(found.total for found in all_) for way, all_ in edits.items()}
-    n_words = sum(found.n_reference for found in edits["auto"])
+    words = [found.n_reference for found in edits["auto"]]
+    n_words = sum(words)
+    counts = {way: [found.total for found in all_] for way, all_ in edits.items()}
+    pairs = zip(counts["off"], counts["auto"], strict=True)
+    counts["off - auto"] = [off - auto for off, auto in pairs]
+    intervals = {}
+    for way, n_wrong in counts.items():
+        found = bootstrap(n_wrong, words)
+        intervals[way] = [round(100 * found.low, 1), round(100 * found.high, 1)]
     return {
         "sentences": len(heard),
         "words": n_words,
         "wrong": wrong,
         "word_error_rate": {way: round(100 * n / n_words, 1) for way, n in wrong.items()},
+        "interval_95": intervals,
         "heard": heard[::10],
     }
 
