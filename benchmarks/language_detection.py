@@ -1,6 +1,6 @@
 """How often `language: auto` is right: short sentences in 23 languages, whole and their beginnings.
 
-    python benchmarks/language_detection.py --json benchmarks/results/language_detection.jsonl
+    python -m benchmarks.language_detection --json benchmarks/results/language_detection.jsonl
 
 The sentences are those of the text parity (tests/parity/texts.py); nothing was tuned on them.
 Prints the table of docs/languages.md.
@@ -72,7 +72,7 @@ def main() -> int:
             ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
         ).stdout.strip()
         line = {"date": time.strftime("%Y-%m-%d"), "machine": platform.machine(), "commit": commit,
-                "command": "python benchmarks/language_detection.py", "result": result}  # fmt: skip
+                "command": "python -m benchmarks.language_detection", "result": result}  # fmt: skip
         with given.json.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
     n_right = sum(row["right"] for row in result["whole"].values())
