@@ -3,10 +3,8 @@
     scripts/fleet python -m benchmarks.fleet --requests 5000 --clients 64 --kills 50
 
 Ray Serve with its HAProxy, Fledgling, one torch thread for each replica. Expected bytes come from
-one server without Ray, in the same run. Each answer is compared: identical, another request's
-(cross-talk), different, or complete but too short (silent loss). What fails is retried as a client
-would, from the byte that it has; every failure is counted by its name. Exits with 1 if an answer
-was wrong, or if one was never had.
+one server without Ray, in the same run; `fleet_clients.py` compares. Exits with 1 if an answer was
+wrong, or if one was never had.
 """
 
 from __future__ import annotations
@@ -18,21 +16,22 @@ import json
 import os
 import platform
 import random
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 
+from benchmarks.fleet_clients import N_VOICES, Result, catalogue, fetch, spread
 from nightingale.fleet.config import INGRESS
 
 os.environ.update(INGRESS)  # before Ray is imported
@@ -51,47 +50,12 @@ from nightingale.voice.metadata import VoiceMetadata
 
 ROOT = Path(__file__).parents[1]
 MODEL = ROOT / "src/nightingale/fledgling"
-WORDS = ("Yes.", "No.", "Now.", "Good.", "Thanks.")
-N_VOICES = 8
-LONG, N_LONG, N_SHORT = "Thanks.", 24, 6  # tokens of a stream of several chunks, and of others
-MAX_TRIES = 400
 PORT = 18000
-REPLICA = "ServeReplica:nightingale:Speech"
-
-
-@dataclass(slots=True)
-class Result:
-    """What the clients saw."""
-
-    n_done: int = 0
-    n_identical: int = 0
-    n_moved: int = 0
-    n_resumed: int = 0  # answers that were continued from a byte on
-    wrong: Counter[str] = field(default_factory=Counter)
-    failures: Counter[str] = field(default_factory=Counter)
-    first_ms: list[tuple[bool, float]] = field(default_factory=list)  # hit, undisturbed answers
-    seen: set[tuple[str, str]] = field(default_factory=set)  # replica, voice
-
-    def judge(self, name: str, data: bytes, expected: dict[str, str], n_expected: int) -> None:
-        self.n_done += 1
-        digest = hashlib.sha256(data).hexdigest()
-        if digest == expected[name]:
-            self.n_identical += 1
-        elif digest in expected.values():
-            self.wrong["cross-talk"] += 1
-        else:
-            self.wrong["silent loss" if len(data) < n_expected else "different"] += 1
-
-
-def catalogue() -> dict[str, dict[str, Any]]:
-    """Requests by name; equal names are equal requests."""
-    found = {}
-    for number, word in enumerate(WORDS):
-        for voice in range(N_VOICES):
-            body = {"input": word, "voice": f"voice-{voice}", "seed": number * 100 + voice}
-            n_tokens = N_LONG if word == LONG else N_SHORT
-            found[f"{word}{voice}"] = {**body, "max_tokens": n_tokens, "response_format": "pcm"}
-    return found
+N_MOST = 4  # replicas
+N_COLD = 40  # voices that are asked for twice
+N_PROBES = 25  # streams of probe chunks
+REPLICA, WORKER = "ServeReplica:nightingale:Speech", "nightingale.server.worker"
+_BETWEEN_KILLS_S = 3.0  # at least
 
 
 def make_voices(store: Path, home: Path) -> None:
@@ -101,60 +65,13 @@ def make_voices(store: Path, home: Path) -> None:
     own = Nightingale.load(MODEL, home=home, plan="live", decoder="meanflow").components.voice
     rng, shared = np.random.default_rng(0), SharedFolder(home / "copies", str(store))
     library = VoiceLibrary(home / "voices")
-    for number in range(N_VOICES):
+    names = [f"voice-{n}" for n in range(N_VOICES)] + [f"cold-{n}" for n in range(N_COLD)]
+    for name in names:
         speaker = own.t3.speaker * (1 + 0.05 * rng.normal(size=256))
         t3 = replace(own.t3, speaker=speaker.astype(np.float32))
         data = to_bytes(Voice(t3, own.flow), VoiceMetadata("fledgling"))
-        shared.put(f"voice-{number}", data)
-        library.put(f"voice-{number}", data)
-
-
-async def fetch(
-    client: httpx.AsyncClient, url: str, body: dict[str, Any], result: Result
-) -> bytes | None:
-    """One answer, whatever it takes; None: it was never had."""
-    data, fingerprint = b"", ""
-    for attempt in range(MAX_TRIES):
-        headers = {"x-resume-from": str(len(data)), "x-fingerprint": fingerprint} if data else {}
-        begun, n_before = time.monotonic(), len(data)
-        try:
-            async with client.stream("POST", url, json=body, headers=headers) as reply:
-                if reply.status_code != 200:
-                    code = _code(await reply.aread())
-                    result.failures[f"{reply.status_code} {code}"] += 1
-                    if reply.status_code == 410:
-                        data = b""
-                    await asyncio.sleep(min(2.0, 0.1 * 2**attempt) * random.random())
-                    continue
-                fingerprint = reply.headers["x-fingerprint"]
-                async for piece in reply.aiter_raw():
-                    if not data and attempt == 0:
-                        _note_first(result, reply, body, 1e3 * (time.monotonic() - begun))
-                    data += piece
-                result.n_resumed += n_before > 0
-                result.n_moved += "x-moved" in reply.headers
-                return data
-        except httpx.HTTPError as error:
-            where = "in the body" if len(data) > n_before else "before it"
-            result.failures[f"{type(error).__name__} {where}"] += 1
-            await asyncio.sleep(0.1 * random.random())
-    result.wrong["never had"] += 1
-    return None
-
-
-def _note_first(
-    result: Result, reply: httpx.Response, body: dict[str, Any], first_ms: float
-) -> None:
-    place = reply.headers.get("x-replica", ""), str(body["voice"])
-    result.first_ms.append((place in result.seen, first_ms))
-    result.seen.add(place)
-
-
-def _code(data: bytes) -> str:
-    try:
-        return str(json.loads(data)["error"]["code"])
-    except (ValueError, KeyError, TypeError):
-        return data.decode("latin-1")[:40].strip()
+        shared.put(name, data)
+        library.put(name, data)
 
 
 @contextmanager
@@ -186,20 +103,41 @@ def _wait_for(url: str, max_s: float = 180.0) -> None:
     raise SystemExit(f"{url} does not answer")
 
 
-async def added_ms(url: str, n: int) -> list[float]:
-    """From the server's own first audio to the client's first byte, one request at a time."""
-    found = []
-    body = {**catalogue()["Yes.0"]}
+async def first_ms(client: httpx.AsyncClient, url: str, voice: str) -> tuple[float, float]:
+    """To the first byte of sound; and without the server's own time to its first sound."""
+    body, begun, first = {**catalogue()["Yes.0"], "voice": voice}, time.monotonic(), 0.0
+    async with client.stream("POST", url, json=body) as reply:
+        reply.raise_for_status()
+        async for _ in reply.aiter_raw():
+            first = first or 1e3 * (time.monotonic() - begun)
+        inside = float(reply.headers["server-timing"].split("dur=")[1].split(",")[0])
+    return first, first - inside
+
+
+async def added_ms(box: str, ray: str, n: int) -> dict[str, Any]:
+    """One request at a time, in turn at the server without Ray and at the fleet."""
+    seen: dict[str, list[tuple[float, float]]] = {"one box": [], "fleet": []}
     async with httpx.AsyncClient(timeout=120) as client:
-        for _ in range(n):
-            begun = time.monotonic()
-            async with client.stream("POST", url, json=body) as reply:
-                async for _ in reply.aiter_raw():
-                    break
-                first_ms = 1e3 * (time.monotonic() - begun)
-                inside = reply.headers["server-timing"].split("dur=")[1].split(",")[0]
-                found.append(first_ms - float(inside))
-    return found
+        for turn in range(n + 2):
+            for name, url in (("one box", box), ("fleet", ray)):
+                found = await first_ms(client, url, "voice-0")
+                if turn >= 2:  # both are warm
+                    seen[name].append(found)
+    usual = float(np.median([rest for _, rest in seen["one box"]]))
+    return {
+        "first_sound_ms": {name: spread([it for it, _ in seen[name]]) for name in seen},
+        "added_to_first_sound_ms": spread([rest - usual for _, rest in seen["fleet"]]),
+    }
+
+
+async def cold_and_warm(url: str) -> dict[str, Any]:
+    """Each voice for the first time, then again, on a fleet that does nothing else."""
+    cold, warm = [], []
+    async with httpx.AsyncClient(timeout=120) as client:
+        for number in range(N_COLD):
+            cold.append((await first_ms(client, url, f"cold-{number}"))[0])
+            warm.append((await first_ms(client, url, f"cold-{number}"))[0])
+    return {"miss_ms": spread(cold), "hit_ms": spread(warm)}
 
 
 # A stream of chunks that carry the time at which they left: what is between is the ingress.
@@ -240,13 +178,6 @@ async def transit_ms(url: str, n: int) -> list[float]:
     return found
 
 
-def spread(values: list[float]) -> dict[str, float]:
-    if not values:
-        return {"n": 0}
-    p50, p95, p99 = np.percentile(values, (50, 95, 99))
-    return {"n": len(values), "p50": round(p50, 2), "p95": round(p95, 2), "p99": round(p99, 2)}
-
-
 def descendants(root: int) -> dict[int, tuple[int, str]]:
     """Parent and title of every process below this one."""
     command = ["ps", "-eo", "pid=,ppid=,args="]
@@ -263,46 +194,69 @@ def descendants(root: int) -> dict[int, tuple[int, str]]:
 class Chaos:
     """Kills, rolls and scales while requests are made."""
 
-    def __init__(self, given: argparse.Namespace, args: dict[str, Any], result: Result) -> None:
-        self._given, self._args, self._result = given, args, result
-        self.n_kills = self.n_worker_kills = self.n_rolls = 0
+    def __init__(
+        self, given: argparse.Namespace, url: str, args: dict[str, Any], result: Result
+    ) -> None:
+        self._given, self._url, self._args, self._result = given, url, args, result
+        self.n_kills = self.n_worker_kills = self.n_rolls = self.n_rolls_disturbed = 0
+        self.settings: list[list[str]] = []  # that replicas answered with, before the next roll
         self.counts: list[int] = []  # of replicas that run, as they change
         self.is_over = False
         self._rng, self._begun = random.Random(1), time.monotonic()
 
+    @property
+    def progress(self) -> float:
+        """From 0 to 1: of the requests, or of the time if that is further."""
+        spent_s = time.monotonic() - self._begun
+        return max(self._result.n_done / self._given.requests, spent_s / 60 / self._given.minutes)
+
     async def kill(self) -> None:
-        """Evenly over the time, while two replicas run; of every five, one hits only the worker
-        inside a replica."""
-        every_s, killed_at = 60 * self._given.minutes / (self._given.kills * 1.25), self._begun
+        """Evenly over the run, once the fleet has grown, and while two replicas run; of every five,
+        one hits only the worker inside a replica."""
         while not self.is_over:
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(_BETWEEN_KILLS_S)
+            n_due = 1.3 * self._given.kills * self.progress
+            is_grown = max(self.counts, default=0) >= N_MOST or self.progress > 0.15
             is_alone = not self.counts or self.counts[-1] < 2
-            if is_alone or time.monotonic() < killed_at + every_s:
+            if not is_grown or is_alone or self.n_kills + self.n_worker_kills >= n_due:
                 continue
             below = descendants(os.getpid())
-            targets = [it for it, (_, title) in below.items() if REPLICA in title]
+            workers = {parent: it for it, (parent, title) in below.items() if WORKER in title}
+            targets = [it for it in workers if REPLICA in below.get(it, (0, ""))[1]]
             if len(targets) < 2:
                 continue  # one is left for the clients
-            killed_at = max(killed_at + every_s, time.monotonic() - every_s)
             target = self._rng.choice(targets)
-            inside = [it for it, (parent, title) in below.items()
-                      if parent == target and "nightingale.server.worker" in title]  # fmt: skip
-            is_worker = (self.n_kills + self.n_worker_kills) % 5 == 4 and bool(inside)
-            os.kill(inside[0] if is_worker else target, signal.SIGKILL)
+            is_worker = (self.n_kills + self.n_worker_kills) % 5 == 4
+            os.kill(workers[target] if is_worker else target, signal.SIGKILL)
             self.n_worker_kills += is_worker
             self.n_kills += not is_worker
 
     async def roll(self) -> None:
         """1 to 4 by autoscaling; then two replicas, then four."""
-        minutes, fixed = self._given.minutes, self._args
         for at, changed in (
             (0.34, {"min_replicas": 2, "max_replicas": 2, "max_characters": 9_001}),
-            (0.67, {"min_replicas": 4, "max_replicas": 4, "max_characters": 9_002}),
+            (0.67, {"min_replicas": 4, "max_replicas": N_MOST, "max_characters": 9_002}),
         ):
-            while time.monotonic() < self._begun + 60 * at * minutes:
+            while self.progress < at:
                 await asyncio.sleep(0.5)
-            await asyncio.to_thread(fleet.roll, {**fixed, **changed})
+            await self.note_settings()
+            try:
+                await asyncio.to_thread(fleet.roll, {**self._args, **changed})
+            except RuntimeError:  # a replica was killed meanwhile; Ray goes on replacing them
+                self.n_rolls_disturbed += 1
             self.n_rolls += 1
+
+    async def note_settings(self) -> None:
+        """Which configuration answers: a text that no replica takes names the limit of its own."""
+        async with httpx.AsyncClient(timeout=60) as client:
+            found = set()
+            for body in list(catalogue().values())[::5]:
+                try:
+                    reply = await client.post(self._url, json={**body, "input": "a" * 30_000})
+                    found.update(re.findall(r"9,?00\d|20,?000", reply.text))
+                except httpx.HTTPError:
+                    continue  # killed
+        self.settings.append(sorted(found))
 
     async def watch(self) -> None:
         while not self.is_over:
@@ -319,7 +273,7 @@ async def storm(
     sums = {name: digest for name, (digest, _) in expected.items()}
     rng, names = random.Random(0), list(bodies)
     wanted = iter([rng.choice(names) for _ in range(given.requests)])
-    chaos = Chaos(given, args, result)
+    chaos = Chaos(given, url, args, result)
 
     async def listen() -> None:
         limits = httpx.Limits(max_connections=1)
@@ -331,16 +285,20 @@ async def storm(
                 if data is not None:
                     result.judge(name, data, sums, expected[name][1])
                 if result.n_done % 100 == 0:
-                    print(result.n_done, round(time.monotonic() - begun), chaos.n_kills,
-                          chaos.counts, dict(result.failures),
-                          dict(result.wrong), flush=True)  # fmt: skip
+                    shown = (
+                        chaos.n_kills,
+                        chaos.counts[-8:],
+                        *map(dict, (result.failures, result.wrong)),
+                    )
+                    print(result.n_done, round(time.monotonic() - begun), *shown, flush=True)
 
     beside = [asyncio.create_task(it) for it in (chaos.kill(), chaos.roll(), chaos.watch())]
     await asyncio.gather(*(listen() for _ in range(given.clients)))
     took_s = time.monotonic() - begun
+    await chaos.note_settings()
     # And back to one: nobody asks any more.
     await asyncio.to_thread(fleet.roll, {**args, "max_characters": 9_003})
-    until = time.monotonic() + 45
+    until = time.monotonic() + 120
     while time.monotonic() < until and chaos.counts[-1] != 1:
         await asyncio.sleep(1.0)
     chaos.is_over = True
@@ -419,15 +377,11 @@ async def run(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     home, store = folder / "home", folder / "store"
     home.mkdir()
     make_voices(store, home)
-    with one_box(home, PORT + 1) as url:
-        expected = await expected_bytes(url)
-        alone_ms = await added_ms(url, given.quiet_requests)
-    probe_alone = await _probe_alone(5)
     args: dict[str, Any] = {
         "model": str(MODEL), "home": str(home), "voices": str(store), "decoder": "meanflow",
-        "threads": 1, "max_factor": 0.0, "max_streams": 8, "max_waiting": 16, "cpus": 0.1,
-        "drain_s": 10.0, "min_replicas": 1, "max_replicas": 4, "streams_per_replica": 8.0,
-        "upscale_delay_s": 2.0, "downscale_delay_s": 5.0, "min_slack_s": -1e6,
+        "threads": 1, "max_factor": 0.0, "max_streams": 8, "max_waiting": 24, "cpus": 0.1,
+        "drain_s": 10.0, "min_replicas": 1, "max_replicas": N_MOST, "streams_per_replica": 8.0,
+        "upscale_delay_s": 2.0, "downscale_delay_s": 20.0, "min_slack_s": -1e6,
     }  # fmt: skip
     http = {"host": "127.0.0.1", "port": PORT}
     begun = time.monotonic()
@@ -435,9 +389,15 @@ async def run(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     up_s = time.monotonic() - begun
     url = f"http://127.0.0.1:{PORT}/v1/audio/speech"
     try:
-        ray_ms = await added_ms(url, given.quiet_requests)
+        with one_box(home, PORT + 1) as box:
+            expected = await expected_bytes(box)
+            quiet = await added_ms(box, url, given.quiet_requests)
+        quiet["sticky_alone"] = await cold_and_warm(url)
+        probe_alone = await _probe_alone(N_PROBES)
         _deploy_probe()
-        probe_ray = await transit_ms(f"http://127.0.0.1:{PORT}/probe", 5)
+        probe_ray = await transit_ms(f"http://127.0.0.1:{PORT}/probe", N_PROBES)
+        quiet["per_chunk_ms"] = {"one box": spread(probe_alone), "fleet": spread(probe_ray)}
+        print(json.dumps(quiet), flush=True)
         result, chaos, took_s = await storm(given, url, args, expected)
     finally:
         fleet.down()
@@ -449,10 +409,11 @@ async def run(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "moved": result.n_moved, "continued": result.n_resumed,
         "failures_retried": dict(result.failures.most_common()),
         "replica_kills": chaos.n_kills, "worker_kills": chaos.n_worker_kills,
-        "rolls": chaos.n_rolls, "replica_counts": chaos.counts, "start_s": round(up_s, 1),
-        "added_to_first_sound_ms": {"one box": spread(alone_ms), "fleet": spread(ray_ms)},
-        "added_per_chunk_ms": {"one box": spread(probe_alone), "fleet": spread(probe_ray)},
-        "sticky": {
+        "rolls": chaos.n_rolls, "rolls_disturbed_by_kills": chaos.n_rolls_disturbed,
+        "settings_that_answered": chaos.settings, "replica_counts": chaos.counts,
+        "start_s": round(up_s, 1),
+        **quiet,
+        "sticky_under_fire": {
             "hit_rate": round(len(hits) / max(1, len(hits) + len(misses)), 4),
             "first_sound_hit_ms": spread(hits), "first_sound_miss_ms": spread(misses),
         },

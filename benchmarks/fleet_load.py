@@ -2,9 +2,11 @@
 
     scripts/fleet python -m benchmarks.fleet_load --replicas 1 2 4 --keep
 
-Poisson arrivals of very short requests, one torch thread for each replica. The work of a request
-is fitted from requests one at a time, on one replica, in the same run; the loaded runs are not used
-for the fit.
+Poisson arrivals of very short requests, one torch thread for each replica. All that the simulation
+is given is measured with requests one at a time, on one replica, in the same run: the time inside
+the replica, the time on the way, and the processor time that a request costs in all processes.
+Which replica a voice belongs to is asked of the idle fleet. The loaded runs are not used for the
+fit. The machine should do nothing else.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import platform
 import random
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,36 +28,83 @@ import numpy as np
 
 from benchmarks.fleet import (
     MODEL,
-    N_VOICES,
     PORT,
     ROOT,
     _commit,
-    catalogue,
+    descendants,
     fleet,
     make_voices,
     start_ray,
 )
+from benchmarks.fleet_clients import N_VOICES, catalogue
 from benchmarks.fleet_simulation import poisson
 
 SHORT = "Yes."
 URL = f"http://127.0.0.1:{PORT}/v1/audio/speech"
+_IDLE_S = 5.0
 
 
-async def first_sound(client: httpx.AsyncClient, voice: int) -> tuple[float, bool]:
-    """Seconds to the first sound, and whether it was answered."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a client saw."""
+
+    first_s: float  # to the first sound
+    inside_s: float  # of it, in the replica
+    replica: str
+    is_answered: bool
+
+
+async def ask(client: httpx.AsyncClient, voice: int) -> Answer:
     body, begun = catalogue()[f"{SHORT}{voice}"], time.monotonic()
     async with client.stream("POST", URL, json=body) as reply:
         first_s = None
         async for _ in reply.aiter_raw():
             first_s = first_s or time.monotonic() - begun
-        return first_s or 0.0, reply.status_code == 200 and first_s is not None
+        timing = reply.headers.get("server-timing", "first-audio;dur=0")
+        inside_s = float(timing.split("dur=")[1].split(",")[0]) / 1e3
+        is_answered = reply.status_code == 200 and first_s is not None
+        return Answer(first_s or 0.0, inside_s, reply.headers.get("x-replica", ""), is_answered)
 
 
-async def alone(n: int) -> list[float]:
+def processor_s() -> float:
+    """Spent by this process and all below it, so far."""
+    ticks = 0
+    for pid in (os.getpid(), *descendants(os.getpid())):
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # gone
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+async def fit(n: int) -> dict[str, Any]:
+    """One request at a time: its times, and what it costs the cores."""
     async with httpx.AsyncClient(timeout=120) as client:
-        for voice in range(N_VOICES):
-            await first_sound(client, voice)
-        return [(await first_sound(client, n % N_VOICES))[0] for n in range(n)]
+        for voice in 2 * list(range(N_VOICES)):
+            await ask(client, voice)
+        begun = processor_s()
+        await asyncio.sleep(_IDLE_S)
+        idle_cores = (processor_s() - begun) / _IDLE_S
+        began_at, begun = time.monotonic(), processor_s()
+        seen = [await ask(client, number % N_VOICES) for number in range(n)]
+        took_s, spent_s = time.monotonic() - began_at, processor_s() - begun
+    inside_s = [answer.inside_s for answer in seen]
+    return {
+        "work_s": [round(it, 4) for it in inside_s],
+        "overhead_s": round(float(np.median([a.first_s - a.inside_s for a in seen])), 4),
+        "idle_cores": round(idle_cores, 3),
+        "busy_cores": round((spent_s - idle_cores * took_s) / sum(inside_s), 3),
+    }
+
+
+async def homes() -> list[int]:
+    """The replica of each voice, by number."""
+    async with httpx.AsyncClient(timeout=120) as client:
+        names = [(await ask(client, voice)).replica for voice in range(N_VOICES)]
+        for voice in range(N_VOICES):  # and warm
+            await ask(client, voice)
+    return [sorted(set(names)).index(name) for name in names]
 
 
 async def loaded(rate: float, seconds: float, seed: int) -> dict[str, Any]:
@@ -62,21 +112,21 @@ async def loaded(rate: float, seconds: float, seed: int) -> dict[str, Any]:
     arrivals = poisson(rate, seconds, rng)
     voices = [rng.randrange(N_VOICES) for _ in arrivals]
     async with httpx.AsyncClient(timeout=120, limits=httpx.Limits(max_connections=500)) as client:
-        await asyncio.gather(*(first_sound(client, voice) for voice in range(N_VOICES)))
+        await asyncio.gather(*(ask(client, voice) for voice in range(N_VOICES)))
         begun = time.monotonic()
 
-        async def ask(at: float, voice: int) -> tuple[float, bool]:
+        async def arrive(at: float, voice: int) -> Answer:
             await asyncio.sleep(begun + at - time.monotonic())
-            return await first_sound(client, voice)
+            return await ask(client, voice)
 
-        seen = await asyncio.gather(*map(ask, arrivals, voices))
+        seen = await asyncio.gather(*map(arrive, arrivals, voices))
         took_s = time.monotonic() - begun
-    firsts = [first_s for first_s, is_answered in seen if is_answered]
+    firsts = [answer.first_s for answer in seen if answer.is_answered]
     p50, p95 = np.percentile(firsts, (50, 95))
     return {
-        "arrivals_s": [round(at, 4) for at in arrivals], "voices": voices,
-        "p50_s": round(p50, 4), "p95_s": round(p95, 4), "goodput": round(len(firsts) / took_s, 3),
         "n": len(seen), "failed": len(seen) - len(firsts),
+        "p50_s": round(p50, 4), "p95_s": round(p95, 4), "goodput": round(len(firsts) / took_s, 3),
+        "arrivals_s": [round(at, 4) for at in arrivals], "voices": voices,
     }  # fmt: skip
 
 
@@ -88,34 +138,36 @@ async def run(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     args: dict[str, Any] = {
         "model": str(MODEL), "home": str(home), "voices": str(store), "decoder": "meanflow",
         "threads": 1, "max_factor": 0.0, "max_streams": 1, "max_waiting": 500, "max_open": 500,
-        "max_queued": 500,
-        "cpus": 0.1, "drain_s": 2.0,
+        "max_queued": 500, "cpus": 0.1, "drain_s": 2.0,
     }  # fmt: skip
-    runs, works = [], list[float]()
+    runs, fitted = [], dict[str, Any]()
     try:
         for n_replicas in given.replicas:
             sized = {**args, "min_replicas": n_replicas, "max_replicas": n_replicas}
-            if not works:
+            if not fitted:
                 http = {"host": "127.0.0.1", "port": PORT}
                 fleet.up({"proxy_location": "HeadOnly", "http_options": http}, sized)
-                works = await alone(given.alone)
+                fitted = await fit(given.alone)
+                print({name: it for name, it in fitted.items() if name != "work_s"}, flush=True)
             else:
                 fleet.roll(sized)
-            capacity = min(n_replicas, os.cpu_count() or 1) / float(np.mean(works))
-            rate = given.load * capacity
-            found = await loaded(rate, given.seconds, n_replicas)
-            runs.append({"replicas": n_replicas, "rate": round(rate, 3), **found})
-            print({name: runs[-1][name] for name in ("replicas", "p50_s", "p95_s", "goodput")})
+            n_cores = (os.cpu_count() or 1) - fitted["idle_cores"]
+            n_at_once = min(n_replicas, n_cores / fitted["busy_cores"])
+            rate = given.load * n_at_once / float(np.mean(fitted["work_s"]))
+            at = {"replicas": n_replicas, "rate": round(rate, 3), "homes": await homes()}
+            runs.append({**at, **await loaded(rate, given.seconds, n_replicas)})
+            shown = ("replicas", "rate", "homes", "n", "failed", "p50_s", "p95_s", "goodput")
+            print({name: runs[-1][name] for name in shown}, flush=True)
     finally:
         fleet.down()
-    return {"fit_work_s": [round(it, 4) for it in works], "overhead_s": 0.0, "runs": runs}
+    return {"fit": fitted, "runs": runs}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--replicas", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--alone", type=int, default=40, help="requests for the fit")
-    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--alone", type=int, default=80, help="requests for the fit")
+    parser.add_argument("--seconds", type=float, default=45.0)
     parser.add_argument("--load", type=float, default=0.5, help="of what the cores can do")
     parser.add_argument("--keep", action="store_true")
     given = parser.parse_args()

@@ -48,6 +48,7 @@ class Fleet:
     n_slots: int = 1  # requests beside each other at full speed: what batching gives
     max_open: int = 24  # per replica: more are refused
     n_cores: float = math.inf  # that all replicas share
+    cores_per_replica: float = 1.0  # that one keeps busy while it works, with what serves it
     n_voices_kept: int = 64  # per replica
 
 
@@ -101,7 +102,9 @@ class Outcome:
 class Ring:
     """Consistent hashing with bounded load."""
 
-    def __init__(self, n_replicas: int) -> None:
+    def __init__(self, n_replicas: int, homes: Sequence[int] = ()) -> None:
+        """`homes`: replicas of the first voices, where the real ring is known."""
+        self._homes = homes
         points = [
             (int.from_bytes(hashlib.sha256(f"{it}/{n}".encode()).digest()[:8]), it)
             for it in range(n_replicas)
@@ -119,6 +122,10 @@ class Ring:
         if voice not in self._start:
             digest = hashlib.sha256(f"voice {voice}".encode()).digest()[:8]
             self._start[voice] = bisect.bisect(self._keys, int.from_bytes(digest))
+        if voice < len(self._homes):
+            home = self._homes[voice]
+            if is_up[home] and loads[home] < most:
+                return home
         start = self._start[voice]
         for n in range(len(self._points)):
             chosen = self._points[(start + n) % len(self._points)][1]
@@ -130,10 +137,16 @@ class Ring:
 class Simulation:
     """Arrivals in, first sounds out. Work is shared by the first `n_slots` jobs of a replica."""
 
-    def __init__(self, fleet: Fleet, draw: Callable[[], Service], voice: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        draw: Callable[[], Service],
+        voice: Callable[[], int],
+        homes: Sequence[int] = (),
+    ) -> None:
         self.fleet, self._draw, self._voice = fleet, draw, voice
         self.replicas = [Replica() for _ in range(fleet.n_replicas)]
-        self._ring, self._now, self._rate = Ring(fleet.n_replicas), 0.0, 1.0
+        self._ring, self._now, self._rate = Ring(fleet.n_replicas, homes), 0.0, 1.0
         self.outcome = Outcome()
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._n_events = 0
@@ -206,7 +219,8 @@ class Simulation:
             for it in self.replicas:
                 self._advance(it)
             n_busy = sum(bool(it.jobs) for it in self.replicas)
-            self._rate = min(1.0, self.fleet.n_cores / max(1, n_busy))
+            wanted = n_busy * self.fleet.cores_per_replica
+            self._rate = min(1.0, self.fleet.n_cores / wanted) if wanted else 1.0
             number = None
         some = self.replicas if number is None else [self.replicas[number]]
         for it in some:
@@ -267,17 +281,26 @@ def validate(file: Path) -> list[dict[str, Any]]:
 
 
 def _compared(run: dict[str, Any], one: dict[str, Any]) -> dict[str, Any]:
-    rng, voices, works = random.Random(2), iter(one["voices"]), run["fit_work_s"]
-    fleet = Fleet(one["replicas"], n_cores=run["cores"], max_open=10**6)
+    """Replicas share the cores that Ray's idle processes leave, and what serves a request beside
+    its replica (client, ingress, front) is computed on the same cores."""
+    rng, voices, fit = random.Random(2), iter(one["voices"]), run["fit"]
+    n_cores = run["cores"] - fit["idle_cores"]
+    fleet = Fleet(
+        one["replicas"], n_cores=n_cores, cores_per_replica=fit["busy_cores"], max_open=10**6
+    )
     simulation = Simulation(
-        fleet, lambda: Service(rng.choice(works), 0.0, 0.2), lambda: next(voices)
+        fleet,
+        lambda: Service(rng.choice(fit["work_s"]), 0.0, 0.2, overhead_s=fit["overhead_s"]),
+        lambda: next(voices),
+        one["homes"],
     )
     outcome = simulation.run(one["arrivals_s"])
     seen = {"p50": one["p50_s"], "p95": one["p95_s"], "goodput": one["goodput"]}
     said = {"p50": outcome.percentile(0.5), "p95": outcome.percentile(0.95)}
     said = {name: round(value, 4) for name, value in (said | {"goodput": outcome.goodput}).items()}
     off = {name: round(said[name] / seen[name] - 1, 3) for name in seen}
-    return {"replicas": one["replicas"], "measured": seen, "predicted": said, "off": off}
+    row = {"load": run["load"], "replicas": one["replicas"], "n": one["n"], "measured": seen}
+    return {**row, "predicted": said, "off": off}
 
 
 # ---- Sizes --------------------------------------------------------------------------------------
