@@ -7,7 +7,7 @@ import torch
 
 from nightingale.backends.torch.t3.decode import SequenceSampler
 from nightingale.backends.torch.t3.sampling import llama_sampler
-from nightingale.backends.vllm.batch import Batch, KeyStore, LiveSequence, slots_of
+from nightingale.backends.vllm.batch import Batch, KeyStore, LiveSequence, keep_drawn, slots_of
 from nightingale.core import END_OF_SPEECH, START_OF_SPEECH, Options
 
 N_SPEECH = START_OF_SPEECH + 2
@@ -47,6 +47,24 @@ def test_a_cancelled_request_has_no_row_that_speaks(batch: Batch) -> None:
     assert lengths[[0, 2]].tolist() == [10, 30]
     assert (lengths[[1, 3]] > 2**20).all()
     assert batch.cfg_weights(4, CPU).flatten().tolist() == [0.5, 0, 0.5, 0]
+
+
+def test_rows_are_arranged_anew_for_each_step(batch: Batch) -> None:
+    """As the V2 runner has them: its own order, and rows of nobody."""
+    batch.arrange([3, None, 1])
+    assert batch.rows == {0: 3, 2: 1}
+    assert batch.prompt_lengths(3, CPU)[[0, 2]].tolist() == [30, 10]
+    batch.arrange([])
+    assert batch.sequence(0) is None
+
+
+def test_a_drawn_token_is_the_only_one_left_in_its_row() -> None:
+    logits = torch.randn(3, N_SPEECH)
+    before = logits.clone()
+    keep_drawn(logits, {0: 7, 2: 99})
+    assert logits.argmax(-1)[[0, 2]].tolist() == [7, 99]
+    assert logits[[0, 2]].isfinite().sum() == 2
+    assert logits[1].equal(before[1])
 
 
 def test_only_rows_that_have_read_everything_draw(batch: Batch) -> None:

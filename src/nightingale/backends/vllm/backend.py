@@ -49,7 +49,9 @@ class VllmBackend:
         needed = ".".join(map(str, NEEDED))
         if not version.startswith(f"{needed}."):
             return Availability(False, f"it needs vLLM {needed}, this is {version}: {_INSTALL}")
-        facts = {"vllm": f"{version}, V1 model runner", **TORCH.availability().facts}
+        is_v2 = os.environ.get("VLLM_USE_V2_MODEL_RUNNER") == "1"
+        runner = "V2 model runner (untested)" if is_v2 else "V1 model runner"
+        facts = {"vllm": f"{version}, {runner}", **TORCH.availability().facts}
         return Availability(True, facts=facts)
 
     def resolve(self, plan: Plan, device: str) -> ResolvedPlan:

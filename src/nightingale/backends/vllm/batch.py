@@ -6,7 +6,7 @@ when it is preempted. Knows nothing of vLLM.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -69,6 +69,10 @@ class Batch:
             if is_swap and other is not None:
                 self.rows[source] = other
 
+    def arrange(self, numbers: Iterable[int | None]) -> None:
+        """All rows of the next step at once, in their order; None: a row of nobody."""
+        self.rows = {row: number for row, number in enumerate(numbers) if number is not None}
+
     def sequence(self, row: int) -> LiveSequence | None:
         """Whoever is in this row; None: nobody, or a request that was cancelled."""
         return self.live.get(self.rows.get(row, -1))
@@ -98,6 +102,13 @@ class Batch:
     def draw(self, logits: Tensor) -> dict[int, int]:
         """A token for each row of (B, V) that draws one."""
         return {row: one.draw(logits[row], self.looks[row]) for row, one in self.drawing()}
+
+
+def keep_drawn(logits: Tensor, drawn: Mapping[int, int]) -> None:
+    """Leave nothing but its token to each row of (B, V) that has drawn one."""
+    for row, token in drawn.items():
+        logits[row] = -torch.inf
+        logits[row, token] = 0.0
 
 
 class KeyStore:

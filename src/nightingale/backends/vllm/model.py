@@ -107,6 +107,13 @@ class T3ForCausalLM(nn.Module):
         self.logits_processor = LogitsProcessor(config.vocab_size)
         self.speech_pos_emb = nn.Embedding(config.n_speech_positions, self._width)
 
+    @staticmethod
+    def get_model_state_cls() -> type:
+        """Asked by the V2 model runner alone, whose kernels need a GPU."""
+        from nightingale.backends.vllm.model_state import T3ModelState  # noqa: PLC0415
+
+        return T3ModelState
+
     def embed_input_ids(self, input_ids: Tensor, *_: Any, **__: Any) -> Tensor:
         """(N,) -> (N, 2 D): both branches read the same speech tokens."""
         one = self.model.embed_input_ids(input_ids)

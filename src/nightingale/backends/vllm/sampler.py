@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from vllm.v1.sample.logits_processor import LogitsProcessor, MoveDirectionality
 
-from nightingale.backends.vllm.batch import registered
+from nightingale.backends.vllm.batch import keep_drawn, registered
 
 
 class T3Sampler(LogitsProcessor):
@@ -31,7 +31,5 @@ class T3Sampler(LogitsProcessor):
         )
 
     def apply(self, logits: Tensor) -> Tensor:
-        for row, token in self._batch.draw(logits).items():
-            logits[row] = -torch.inf
-            logits[row, token] = 0.0
+        keep_drawn(logits, self._batch.draw(logits))
         return logits

@@ -37,7 +37,7 @@ def start_engine(
     weights: Path, config: T3Config, dtype: str, limits: EngineLimits, batch_key: int
 ) -> Any:
     """An `LLMEngine` with the weights of a released file; `backend.prepare_process` comes first."""
-    from vllm import EngineArgs, LLMEngine, ModelRegistry  # noqa: PLC0415 - seconds
+    from vllm import EngineArgs, LLMEngine, ModelRegistry, envs  # noqa: PLC0415 - seconds
 
     from nightingale.backends.vllm.model import T3ForCausalLM  # noqa: PLC0415
     from nightingale.backends.vllm.sampler import T3Sampler  # noqa: PLC0415
@@ -50,7 +50,8 @@ def start_engine(
                 dtype=dtype,
                 skip_tokenizer_init=True,
                 enable_prompt_embeds=True,
-                logits_processors=[T3Sampler],
+                # The V2 runner refuses them; there, the model's state brings our sampler.
+                logits_processors=None if envs.VLLM_USE_V2_MODEL_RUNNER else [T3Sampler],
                 enforce_eager=True,
                 async_scheduling=False,  # a step's token is known before the next is scheduled
                 disable_log_stats=True,
