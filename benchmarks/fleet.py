@@ -422,16 +422,17 @@ async def run(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def _commit() -> str:
     command = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False).stdout
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    return done.stdout.strip()
 
 
 def main() -> None:
-    given = arguments()
+    given, commit = arguments(), _commit()  # of the code that runs, whatever is committed meanwhile
     with tempfile.TemporaryDirectory() as folder:
         line = asyncio.run(run(given, Path(folder)))
     line = {
         "date": time.strftime("%Y-%m-%d"), "machine": platform.machine(),
-        "cores": os.cpu_count(), "commit": _commit().strip(), **line,
+        "cores": os.cpu_count(), "commit": commit, **line,
     }  # fmt: skip
     print(json.dumps(line))
     if given.keep:

@@ -3,8 +3,9 @@
     scripts/fleet python -m benchmarks.fleet_load --replicas 1 2 4 --keep
 
 Poisson arrivals of very short requests, one torch thread for each replica. All that the simulation
-is given is measured with requests one at a time, on one replica, in the same run: the time inside
-the replica, the time on the way, and the processor time that a request costs in all processes.
+is given is measured with requests one at a time, on one replica, in the same run: the time to the
+first sound and to the end, that of a request that is refused (which is the way and nothing else),
+and the processor time that a request costs in all processes.
 Which replica a voice belongs to is asked of the idle fleet. The loaded runs are not used for the
 fit. The machine should do nothing else.
 """
@@ -49,7 +50,7 @@ class Answer:
     """What a client saw."""
 
     first_s: float  # to the first sound
-    inside_s: float  # of it, in the replica
+    whole_s: float  # to the end
     replica: str
     is_answered: bool
 
@@ -60,10 +61,17 @@ async def ask(client: httpx.AsyncClient, voice: int) -> Answer:
         first_s = None
         async for _ in reply.aiter_raw():
             first_s = first_s or time.monotonic() - begun
-        timing = reply.headers.get("server-timing", "first-audio;dur=0")
-        inside_s = float(timing.split("dur=")[1].split(",")[0]) / 1e3
         is_answered = reply.status_code == 200 and first_s is not None
-        return Answer(first_s or 0.0, inside_s, reply.headers.get("x-replica", ""), is_answered)
+        whole_s = time.monotonic() - begun
+        return Answer(first_s or 0.0, whole_s, reply.headers.get("x-replica", ""), is_answered)
+
+
+async def way(client: httpx.AsyncClient) -> float:
+    """Seconds of a request without work: its text is empty, and so refused."""
+    begun = time.monotonic()
+    reply = await client.post(URL, json={**catalogue()[f"{SHORT}0"], "input": ""})
+    assert 400 <= reply.status_code < 500, reply.status_code
+    return time.monotonic() - begun
 
 
 def processor_s() -> float:
@@ -89,25 +97,28 @@ async def fit(n: int) -> dict[str, Any]:
         began_at, begun = time.monotonic(), processor_s()
         seen = [await ask(client, number % N_VOICES) for number in range(n)]
         took_s, spent_s = time.monotonic() - began_at, processor_s() - begun
-    inside_s = [answer.inside_s for answer in seen]
+        overhead_s = float(np.median([await way(client) for _ in range(n)]))
+    work_s = sum(answer.whole_s - overhead_s for answer in seen)
     return {
-        "work_s": [round(it, 4) for it in inside_s],
-        "overhead_s": round(float(np.median([a.first_s - a.inside_s for a in seen])), 4),
+        "first_s": [round(answer.first_s - overhead_s, 4) for answer in seen],
+        "rest_s": round(float(np.median([a.whole_s - a.first_s for a in seen])), 4),
+        "overhead_s": round(overhead_s, 4),
         "idle_cores": round(idle_cores, 3),
-        "busy_cores": round((spent_s - idle_cores * took_s) / sum(inside_s), 3),
+        "busy_cores": round((spent_s - idle_cores * took_s) / work_s, 3),
     }
 
 
-async def homes() -> list[int]:
-    """The replica of each voice, by number."""
+async def homes() -> list[str]:
+    """The replica of each voice."""
     async with httpx.AsyncClient(timeout=120) as client:
         names = [(await ask(client, voice)).replica for voice in range(N_VOICES)]
         for voice in range(N_VOICES):  # and warm
             await ask(client, voice)
-    return [sorted(set(names)).index(name) for name in names]
+    return names
 
 
-async def loaded(rate: float, seconds: float, seed: int) -> dict[str, Any]:
+async def loaded(rate: float, seconds: float, seed: int, names: list[str]) -> dict[str, Any]:
+    """`names`: the replica that each voice belongs to."""
     rng = random.Random(seed)
     arrivals = poisson(rate, seconds, rng)
     voices = [rng.randrange(N_VOICES) for _ in arrivals]
@@ -122,10 +133,12 @@ async def loaded(rate: float, seconds: float, seed: int) -> dict[str, Any]:
         seen = await asyncio.gather(*map(arrive, arrivals, voices))
         took_s = time.monotonic() - begun
     firsts = [answer.first_s for answer in seen if answer.is_answered]
+    at_home = [answer.replica == names[voice] for answer, voice in zip(seen, voices, strict=True)]
     p50, p95 = np.percentile(firsts, (50, 95))
     return {
         "n": len(seen), "failed": len(seen) - len(firsts),
         "p50_s": round(p50, 4), "p95_s": round(p95, 4), "goodput": round(len(firsts) / took_s, 3),
+        "at_home": round(float(np.mean(at_home)), 4),
         "arrivals_s": [round(at, 4) for at in arrivals], "voices": voices,
     }  # fmt: skip
 
@@ -148,15 +161,28 @@ async def run(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
                 http = {"host": "127.0.0.1", "port": PORT}
                 fleet.up({"proxy_location": "HeadOnly", "http_options": http}, sized)
                 fitted = await fit(given.alone)
-                print({name: it for name, it in fitted.items() if name != "work_s"}, flush=True)
+                print({name: it for name, it in fitted.items() if name != "first_s"}, flush=True)
             else:
                 fleet.roll(sized)
             n_cores = (os.cpu_count() or 1) - fitted["idle_cores"]
             n_at_once = min(n_replicas, n_cores / fitted["busy_cores"])
-            rate = given.load * n_at_once / float(np.mean(fitted["work_s"]))
-            at = {"replicas": n_replicas, "rate": round(rate, 3), "homes": await homes()}
-            runs.append({**at, **await loaded(rate, given.seconds, n_replicas)})
-            shown = ("replicas", "rate", "homes", "n", "failed", "p50_s", "p95_s", "goodput")
+            work_s = float(np.mean(fitted["first_s"])) + fitted["rest_s"]
+            rate = given.load * n_at_once / work_s
+            names = await homes()
+            numbers = [sorted(set(names)).index(name) for name in names]
+            at = {"replicas": n_replicas, "rate": round(rate, 3), "homes": numbers}
+            runs.append({**at, **await loaded(rate, given.seconds, n_replicas, names)})
+            shown = (
+                "replicas",
+                "rate",
+                "homes",
+                "n",
+                "failed",
+                "p50_s",
+                "p95_s",
+                "goodput",
+                "at_home",
+            )
             print({name: runs[-1][name] for name in shown}, flush=True)
     finally:
         fleet.down()
@@ -170,12 +196,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=45.0)
     parser.add_argument("--load", type=float, default=0.5, help="of what the cores can do")
     parser.add_argument("--keep", action="store_true")
-    given = parser.parse_args()
+    given, commit = parser.parse_args(), _commit()
     with tempfile.TemporaryDirectory() as folder:
         line = asyncio.run(run(given, Path(folder)))
     line = {
         "date": time.strftime("%Y-%m-%d"), "machine": platform.machine(),
-        "cores": os.cpu_count(), "commit": _commit().strip(), "load": given.load, **line,
+        "cores": os.cpu_count(), "commit": commit, "load": given.load, **line,
     }  # fmt: skip
     file = ROOT / f"benchmarks/results/fleet_load-{line['date']}.jsonl"
     if given.keep:

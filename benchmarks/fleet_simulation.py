@@ -290,7 +290,9 @@ def _compared(run: dict[str, Any], one: dict[str, Any]) -> dict[str, Any]:
     )
     simulation = Simulation(
         fleet,
-        lambda: Service(rng.choice(fit["work_s"]), 0.0, 0.2, overhead_s=fit["overhead_s"]),
+        lambda: Service(
+            rng.choice(fit["first_s"]), fit["rest_s"], 0.2, overhead_s=fit["overhead_s"]
+        ),
         lambda: next(voices),
         one["homes"],
     )
