@@ -23,6 +23,7 @@ FRONT_DOORS = [
         "cli/__init__.py",
         "pipeline.py",
         "backends/torch/backend.py",
+        "backends/mlx/backend.py",
         "backends/vllm/backend.py",
         "cli/fleet.py",
         "fleet/replica.py",  # a process of its own
@@ -92,6 +93,8 @@ def test_the_import_contract_is_kept_and_can_be_broken(tmp_path: Path) -> None:
         ("backends/torch/t3/decode", "nightingale.backends.torch.flow.model"),
         ("backends/torch/t3/decode", "nightingale.weights.load"),
         ("audio/mel", "nightingale.pipeline"),
+        ("backends/torch/t3/decode", "mlx.core"),
+        ("backends/torch/engine", "nightingale.backends.mlx.t3"),
     ):
         planted = tmp_path / f"src/nightingale/{place}.py"
         whole = planted.read_text()

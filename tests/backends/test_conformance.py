@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
+from benchmarks.mlx_equality import fast_blas
 from nightingale import Nightingale, backends
 from nightingale.backends.base import (
     TokenEngine,
@@ -41,12 +42,18 @@ WINDOWED = Plan("windowed", prompt_cache=True, window_sizes=(8, 12), vocoder_loo
 
 
 def available() -> Iterator[str]:
+    fast_blas()
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(SINE))
         yield from (n for n in backends.names() if backends.find(n).availability().is_available)
 
 
-@pytest.fixture(scope="module", params=list(available()))
+def marked(name: str) -> object:
+    """MLX on a CPU is for tests alone, and slow."""
+    return pytest.param(name, marks=pytest.mark.slow) if name == "mlx" else name
+
+
+@pytest.fixture(scope="module", params=list(map(marked, available())))
 def backend(request: pytest.FixtureRequest) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(SINE))

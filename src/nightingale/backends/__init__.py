@@ -14,6 +14,7 @@ from nightingale.errors import OptionError
 GROUP = "nightingale.backends"
 _OWN = {
     "torch": "nightingale.backends.torch.backend",
+    "mlx": "nightingale.backends.mlx.backend",
     "vllm": "nightingale.backends.vllm.backend",
 }
 

@@ -181,10 +181,9 @@ class WindowedDecoder:
         seed: int,
         speed: float = 1.0,
     ) -> WindowedState:
-        device = self.flow.encoder_proj.weight.device
-        flow, vocoder, n_samples, (n_in, n_out, last) = state_bytes.unpack(data, device)
-        flow = flow.with_prompt(self._prompts.get(prompt))
-        rate = RateState(speed, n_in, n_out, last.cpu().numpy())
+        flow, vocoder, n_samples, (n_in, n_out, last) = state_bytes.unpack(data)
+        flow = self.flow.place_state(flow).with_prompt(self._prompts.get(prompt))
+        rate = RateState(speed, n_in, n_out, last.numpy())
         return WindowedState(prompt, seed, flow, vocoder, n_samples, rate)
 
     def decode(self, jobs: Sequence[WindowJob]) -> list[DecodedWindow]:

@@ -9,6 +9,7 @@ import json
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
@@ -26,16 +27,17 @@ _N_LENGTH = 8  # bytes: how long a safetensors header is
 
 
 def pack(state: Any) -> bytes:
-    """Dataclasses of the kinds above, tuples, lists, tensors and numbers."""
+    """Dataclasses of the kinds above, tuples, lists, numbers, and tensors of torch or another
+    library whose tensors numpy can read."""
     tensors: dict[str, Tensor] = {}
     shape = _flatten(state, tensors)
     return save(tensors, {"shape": json.dumps(shape)})
 
 
-def unpack(data: bytes, device: torch.device) -> Any:
-    """What `pack` was given, on that device."""
+def unpack(data: bytes) -> Any:
+    """What `pack` was given, as tensors on the host."""
     try:
-        tensors = {name: tensor.to(device) for name, tensor in load(data).items()}
+        tensors = load(data)
         n_header = int.from_bytes(data[:_N_LENGTH], "little")
         header = json.loads(data[_N_LENGTH : _N_LENGTH + n_header])
         return _build(json.loads(header["__metadata__"]["shape"]), tensors)
@@ -48,6 +50,8 @@ def _flatten(value: Any, tensors: dict[str, Tensor]) -> Any:
         name = str(len(tensors))
         tensors[name] = value.detach().cpu().contiguous().clone()
         return {"tensor": name}
+    if hasattr(value, "nbytes"):
+        return _flatten(torch.from_numpy(np.array(value)), tensors)
     if is_dataclass(value):
         parts = {f.name: _flatten(getattr(value, f.name), tensors) for f in fields(value)}
         return {"kind": type(value).__name__, "fields": parts}

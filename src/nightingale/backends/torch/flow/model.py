@@ -112,7 +112,7 @@ class Flow(nn.Module):
         elif noise.shape != mu.shape:
             raise OptionError(f"noise is {list(noise.shape)}, but must be {list(mu.shape)}")
         speaker, cond = self.speaker(prompt), self.condition(prompt, n_frames)
-        *_, mel = self.solve(mu, speaker, cond, noise, schedule)
+        mel = self._solved(mu, speaker, cond, noise, self._schedule(schedule))
         return mel[n_prompt:].T.contiguous()
 
     @torch.inference_mode()
@@ -138,10 +138,21 @@ class Flow(nn.Module):
         n_rows = schedule.n_steps * (2 if schedule.guidance else 1)
         n_attentions = (estimator.n_mid_blocks + 2) * estimator.n_transformers
         width = estimator.n_heads * estimator.d_head
-        rendered = n_rows * n_attentions * n_frames * width * self.estimator.dtype.itemsize
+        n_rendered, n_encoded = self._itemsizes
+        rendered = n_rows * n_attentions * n_frames * width * n_rendered
         positions = encoder.n_layers * n_tokens + encoder.n_up_layers * n_frames
-        encoded = positions * encoder.d_model * self.encoder_proj.weight.element_size()
+        encoded = positions * encoder.d_model * n_encoded
         return 2 * (rendered + encoded)
+
+    @property
+    def _itemsizes(self) -> tuple[int, int]:
+        """Bytes of a number in the caches of the estimator, and in those of the encoder."""
+        return self.estimator.dtype.itemsize, self.encoder_proj.weight.element_size()
+
+    def place_state(self, state: FlowState) -> FlowState:
+        """A state that was read on the host -> where it is computed."""
+        device = self.encoder_proj.weight.device
+        return state.mapped(lambda tensor: tensor.to(device))
 
     @torch.inference_mode()
     def render_chunk(
@@ -188,7 +199,8 @@ class Flow(nn.Module):
             for frames, at, left, step in zip(mel, states, caches, steps, strict=False)
         ]
 
-    def _mu(self, tokens: Tensor, n_ahead: int, window: AnyWindow) -> Tensor:
+    def _mu(self, tokens: Tensor, n_ahead: int, window: AnyWindow | None) -> Tensor:
+        """(R, N) -> (R, M, 80)"""
         embedded = self.input_embedding(tokens.to(self.input_embedding.weight.device))
         return self.encoder_proj(self.encoder(embedded, n_ahead=n_ahead, window=window))
 
@@ -211,9 +223,8 @@ class Flow(nn.Module):
     def encode(self, tokens: Tensor, prompt: FlowPrompt) -> Tensor:
         """mu, (M, 80): what the tokens of the prompt, then the new ones, ask of every frame."""
         self._check(tokens, prompt)
-        home = self.input_embedding.weight.device
-        ids = torch.cat((torch.tensor(prompt.tokens, device=home), tokens.to(home)))
-        return self.encoder_proj(self.encoder(self.input_embedding(ids)[None]))[0]
+        ids = torch.cat((torch.tensor(prompt.tokens), tokens.cpu()))
+        return self._mu(ids[None], 0, None)[0]
 
     @torch.inference_mode()
     def speaker(self, prompt: FlowPrompt) -> Tensor:
@@ -237,6 +248,13 @@ class Flow(nn.Module):
     ) -> Iterator[Tensor]:
         """x after every step, (M, 80), as in `solver.solve`."""
         return solve(self.estimator, mu, speaker, cond, noise, self._schedule(schedule))
+
+    def _solved(
+        self, mu: Tensor, speaker: Tensor, cond: Tensor, noise: Tensor, schedule: Schedule
+    ) -> Tensor:
+        """x after the last step, (M, 80)"""
+        *_, mel = self.solve(mu, speaker, cond, noise, schedule)
+        return mel
 
     def _check(self, tokens: Tensor, prompt: FlowPrompt) -> None:
         config, n_mel = self.config, self.config.estimator.n_mel

@@ -30,6 +30,10 @@ class LayerCaches:
     def n_bytes(self) -> int:
         return sum(t.nbytes for t in (*self.tails, *self.keys, *self.values))
 
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> LayerCaches:
+        parts = (self.tails, self.keys, self.values)
+        return LayerCaches(*([function(t) for t in part] for part in parts))
+
 
 @dataclass(slots=True, eq=False)
 class StepCaches:
@@ -41,6 +45,9 @@ class StepCaches:
     @property
     def n_bytes(self) -> int:
         return self.known.n_bytes + sum(caches.n_bytes for caches in self.steps)
+
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> StepCaches:
+        return StepCaches(self.known.mapped(function), [it.mapped(function) for it in self.steps])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +70,12 @@ class FlowState:
     def without_prompt(self) -> FlowState:
         """The windows alone: the recording is the voice's, and is computed from it again."""
         return replace(self, encoded=self.encoded[1:], rendered=self.rendered[1:])
+
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> FlowState:
+        """The same with every tensor replaced."""
+        encoded = tuple(caches.mapped(function) for caches in self.encoded)
+        rendered = tuple(steps.mapped(function) for steps in self.rendered)
+        return replace(self, encoded=encoded, rendered=rendered)
 
     def with_prompt(self, prompt: FlowState) -> FlowState:
         """The opposite."""
@@ -94,31 +107,31 @@ class Window:
     """One pass over frames that follow others; without any before them, they are the first."""
 
     def __init__(self, before: Sequence[LayerCaches] = (), left: LayerCaches | None = None) -> None:
-        self._before = before
-        self._left = left  # is filled
+        self.before = before
+        self.left = left  # is filled
         self._n_tails = self._n_attentions = 0
 
     def past(self, x: Tensor, n: int) -> Tensor:
         """(B, T, D) -> (B, n + T, D): x behind the n frames before it; before the first, zeros."""
-        if self._before:
-            joined = torch.cat((self._before[-1].tails[self._n_tails], x), dim=1)
+        if self.before:
+            joined = torch.cat((self.before[-1].tails[self._n_tails], x), dim=1)
         else:
             joined = F.pad(x, (0, 0, n, 0))
-        if self._left is not None:
-            self._left.tails.append(joined[:, -n:].clone())
+        if self.left is not None:
+            self.left.tails.append(joined[:, -n:].clone())
         self._n_tails += 1
         return joined
 
     def reach(self, keys: Tensor, values: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """Keys and values of all frames before these, and of these at the end."""
-        if self._left is not None:
-            self._left.keys.append(keys.contiguous())
-            self._left.values.append(values.contiguous())
+        if self.left is not None:
+            self.left.keys.append(keys.contiguous())
+            self.left.values.append(values.contiguous())
         at = self._n_attentions
         self._n_attentions += 1
         return (
-            [*(caches.keys[at] for caches in self._before), keys],
-            [*(caches.values[at] for caches in self._before), values],
+            [*(caches.keys[at] for caches in self.before), keys],
+            [*(caches.values[at] for caches in self.before), values],
         )
 
     def attend(self, attention: Attention, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
