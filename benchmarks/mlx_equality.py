@@ -5,8 +5,9 @@
     python -m benchmarks.mlx_equality --utterances 2 --fault rotation
 
 Each sentence is said by both with its own seed; logits are compared with the torch backend's tokens
-forced, so that one other token does not hide what follows. Mel and samples are made of the same
-tokens by both, whole and in windows. Exits with 1 if a bound is broken. On Linux, MLX's BLAS is the
+forced, so that one other token does not hide what follows. Mel is made of the same tokens by both,
+and samples of the same mel; `sound` is what each makes of its own mel. All whole and in windows.
+Exits with 1 if a bound is broken. On Linux, MLX's BLAS is the
 reference one; `fast_blas` lends it torch's.
 """
 
@@ -32,19 +33,25 @@ from torch import Tensor
 from nightingale import Nightingale
 from nightingale.backends.base import TokenEvent, TokenRequest, WindowJob
 from nightingale.backends.torch.t3.guard import Guard
-from nightingale.core import N_SPEECH_CODES, Options, Plan
+from nightingale.backends.torch.vocoder.streaming import VocoderState, vocode_next
+from nightingale.core import FRAMES_PER_TOKEN, N_SPEECH_CODES, Options, Plan
 from nightingale.loader import Components
 from nightingale.measure import texts
 from nightingale.measure.stages import torch_stages
 from nightingale.windowing import token_windows
 
 MAX_LOGIT, MAX_MEL, MAX_SAMPLE = 1e-4, 1e-4, 1e-3
+MAX_SOUND = 2e-3  # samples by each of its own mel: torch's vocoder makes 1.1e-3 of 1e-5 in the mel
 WHOLE = Plan()
 WINDOWED = Plan("windowed", prompt_cache=True, window_sizes=(8, 12, 14, 17, 21, 25))
 FAULTS = {  # what must be found
     "rotation": "nightingale.backends.mlx.transformer.rotate",
     "alignment": "nightingale.backends.mlx.flow.align_distances",
 }
+
+
+# Of logits with fewer bits, on Fledgling: root mean square of the error, relative to their own.
+MAX_QUANTIZED = {"bf16": 0.02, "int8": 0.012, "int4": 0.12}
 
 
 @dataclass(slots=True)
@@ -56,12 +63,17 @@ class Differences:
     n_same_tokens: int = 0  # with the torch backend's forced
     n_same_utterances: int = 0  # token by token, and text positions too, each by itself
     logits: float = 0.0
+    logits_rms: float = 0.0  # of the worst utterance, relative to the logits' own
     mel: dict[str, float] = field(default_factory=dict)
     samples: dict[str, float] = field(default_factory=dict)
+    sound: dict[str, float] = field(default_factory=dict)
     scales: dict[str, float] = field(default_factory=dict)
 
-    def faults(self, slack: float = 1.0) -> list[str]:
+    def faults(self, slack: float = 1.0, t3: str = "fp32") -> list[str]:
         """Bounds that are broken, each taken so many times as wide."""
+        if t3 in MAX_QUANTIZED:
+            most = MAX_QUANTIZED[t3]
+            return [] if self.logits_rms <= most else [f"logits differ by {self.logits_rms:.1%}"]
         found = []
         if self.n_same_utterances < self.n_utterances:
             found.append(f"{self.n_utterances - self.n_same_utterances} utterances differ")
@@ -69,6 +81,7 @@ class Differences:
             ("logits", [self.logits], MAX_LOGIT),
             ("mel", self.mel.values(), MAX_MEL),
             ("samples", self.samples.values(), MAX_SAMPLE),
+            ("sound", self.sound.values(), MAX_SOUND),
         ):
             if not all(one <= slack * most for one in made):  # NaN fails this too
                 found.append(f"{name} differ by {max(made):.1e}, more than {slack * most:.0e}")
@@ -113,7 +126,29 @@ def forced_logits(
     return torch.stack(rows)
 
 
-def samples_of(model: Components, codes: Sequence[int], seed: int) -> np.ndarray:
+@torch.inference_mode()
+def vocoded(model: Components, mel: np.ndarray, codes: Sequence[int], seed: int) -> np.ndarray:
+    """Samples of a mel, (80, M): at once, or in the pieces of the plan's windows."""
+    vocoder, frames, plan = torch_stages(model).vocoder, torch.from_numpy(mel), model.plan
+    if not plan.window_sizes:
+        return vocoder.vocode(frames, seed).numpy()
+    state, parts, at = VocoderState.start(vocoder, seed), [], 0
+    for window in filter(None, token_windows(list(codes), plan.window_sizes)):
+        end = at + FRAMES_PER_TOKEN * (len(window.tokens) - window.n_ahead)
+        samples, state = vocode_next(
+            vocoder,
+            frames[:, at:end],
+            state,
+            seed,
+            is_last=window.is_last,
+            n_lookahead=plan.vocoder_lookahead,
+        )
+        parts.append(samples.numpy())
+        at = end
+    return np.concatenate(parts)
+
+
+def sound_of(model: Components, codes: Sequence[int], seed: int) -> np.ndarray:
     decoder = model.loaded.wave_decoder
     state, parts = decoder.start(model.voice.flow, seed), []
     for window in filter(None, token_windows(list(codes), model.plan.window_sizes)):
@@ -145,6 +180,8 @@ def compare_tokens(
     both = zip(tokens, (token for token, _ in made), strict=False)
     into.n_same_tokens += sum(one == other for one, other in both)
     into.logits = max(into.logits, float((logits - mlx_logits).abs().max()))
+    rms = float((logits - mlx_logits).square().mean().sqrt() / logits.std())
+    into.logits_rms = max(into.logits_rms, rms)
     into.scales["logits"] = max(into.scales.get("logits", 0.0), float(logits.abs().max()))
     return tokens
 
@@ -154,11 +191,12 @@ def compare_sound(
 ) -> None:
     """Mel and samples that both make of the same tokens."""
     codes = [token for token in tokens if token < N_SPEECH_CODES]
-    for what, function, kept in (
-        ("mel", mel_of, into.mel),
-        ("samples", samples_of, into.samples),
+    mel = mel_of(pair[0], codes, seed)
+    for what, kept, (wanted, made) in (
+        ("mel", into.mel, (mel, mel_of(pair[1], codes, seed))),
+        ("samples", into.samples, [vocoded(model, mel, codes, seed) for model in pair]),
+        ("sound", into.sound, [sound_of(model, codes, seed) for model in pair]),
     ):
-        wanted, made = (function(model, codes, seed) for model in pair)
         apart = float(np.abs(wanted - made).max()) if wanted.shape == made.shape else np.inf
         kept[name] = max(kept.get(name, 0.0), apart)
         into.scales[what] = max(into.scales.get(what, 0.0), float(np.abs(wanted).max()))
@@ -215,13 +253,13 @@ def main() -> None:
         "model": given.model,
         "t3": given.t3,
         **{name: getattr(found, name) for name in found.__dataclass_fields__},
-        "faults": found.faults(),
+        "faults": found.faults(t3=given.t3),
         "mlx": metadata.version("mlx"),
         "torch": torch.__version__,
         "seconds": round(time.perf_counter() - begun),
     }
     print(json.dumps(result))
-    sys.exit(bool(found.faults()))
+    sys.exit(bool(result["faults"]))
 
 
 if __name__ == "__main__":

@@ -160,7 +160,7 @@ class SpeechStep(nn.Module):
             self.tfmr = Gpt2(config, len(t3.tfmr.wpe.weight))
         self.speech_emb = nn.Embedding(config.n_speech, config.d_model)
         self.speech_head = nn.Linear(config.d_model, config.n_speech, bias=not config.is_llama)
-        self._is_llama = config.is_llama
+        self._is_llama, self._widths = config.is_llama, (config.d_model, config.d_ffn)
         self.load_weights(list(_own(t3.state_dict())), strict=True)
         mx.eval(self.parameters())
 
@@ -177,10 +177,14 @@ class SpeechStep(nn.Module):
     def quantize(self, n_bits: int) -> None:
         """Weights of the layers as whole numbers of so many bits, a scale and an offset for every
         few of them; the head, on which every token depends, in 8 bits."""
-        width = self.speech_emb.weight.shape[1]
-        group = next((size for size in GROUP_SIZES if width % size == 0), None)
+        widths = self._widths
+        fitting = (n for n in GROUP_SIZES if not any(width % n for width in widths))
+        group = next(fitting, None)
         if group is None:
-            raise LayoutError(f"layers {width} wide cannot be packed: not a multiple of 32")
+            raise LayoutError(
+                f"layers {widths[0]} and {widths[1]} wide cannot be packed: they must be multiples "
+                f"of {GROUP_SIZES[-1]}"
+            )
 
         def bits_of(name: str, module: nn.Module) -> bool | dict[str, int]:
             if not isinstance(module, nn.Linear):
