@@ -1,4 +1,5 @@
 """T3 by MLX: slots that requests share, and weights of fewer bits."""
+# ruff: noqa: E402
 
 from __future__ import annotations
 
