@@ -14,6 +14,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import sysconfig
 import tempfile
 from pathlib import Path
@@ -22,8 +23,10 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path("src/nightingale/nn/native")
-FLAGS = ("-O3", "-fopenmp", "-fno-math-errno", "-fPIC", "-c")
-ANYWHERE = {"stack": ("stack.c",)}  # name of the library -> sources and flags
+# Apple's compiler has no OpenMP: there, compiled code has one thread, and MLX has the GPU.
+OPENMP = () if sys.platform == "darwin" else ("-fopenmp",)
+FLAGS = ("-O3", *OPENMP, "-fno-math-errno", "-fPIC", "-c")
+ANYWHERE: dict[str, tuple[str, ...]] = {"stack": ("stack.c",)}  # by name: sources and flags
 X86 = ANYWHERE | {
     "stack_avx2": ("stack.c", "-march=x86-64-v3"),
     "stack_avx512": ("stack.c", "-march=x86-64-v4"),
@@ -31,6 +34,7 @@ X86 = ANYWHERE | {
     "stack_amx": ("stack.c", "-march=sapphirerapids"),
     "amx": ("amx.c", "convolve.c", "-march=sapphirerapids"),
 }
+ARM = ANYWHERE | {"stack_dotprod": ("stack.c", "-march=armv8.2-a+dotprod")}
 
 
 class CompileStack(BuildHookInterface[Any]):
@@ -40,7 +44,7 @@ class CompileStack(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
         folder = Path(self.root) / FOLDER
-        libraries = X86 if platform.machine() in ("x86_64", "AMD64") else ANYWHERE
+        libraries = libraries_for(platform.machine())
         for name, arguments in libraries.items():
             fault = compile_library(folder, name, arguments)
             if fault:
@@ -59,6 +63,13 @@ class CompileStack(BuildHookInterface[Any]):
         if made or "CIBUILDWHEEL" in os.environ:  # which takes wheels of a platform only
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{platform_tag()}"
+
+
+def libraries_for(machine: str) -> dict[str, tuple[str, ...]]:
+    """What can run on a kind of processor."""
+    if machine in ("x86_64", "AMD64"):
+        return X86
+    return ARM if machine in ("arm64", "aarch64") else ANYWHERE
 
 
 def compile_library(folder: Path, name: str, arguments: tuple[str, ...]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import platform
 from collections.abc import Sequence
 from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 from pathlib import Path
@@ -25,7 +26,11 @@ ABI_VERSION = (
     1  # counts changes that sizes do not show, such as another order of arguments; as in abi.h
 )
 FOLDER = Path(__file__).parent
-KINDS = ("stack_amx", "stack_vnni", "stack_avx512", "stack_avx2", "stack")  # best first
+X86_KINDS = ("stack_amx", "stack_vnni", "stack_avx512", "stack_avx2")  # best first
+ARM_KINDS = ("stack_dotprod",)  # NEON with products of bytes
+IS_ARM = platform.machine() in ("arm64", "aarch64")
+KINDS = (*(ARM_KINDS if IS_ARM else X86_KINDS), "stack")
+OTHERS = () if IS_ARM else ("amx",)
 
 
 class Linear(Structure):
@@ -161,8 +166,14 @@ def _attempt(name: str) -> ctypes.CDLL | str:
 
 def states() -> dict[str, str]:
     """Each compiled file and what became of it here, for `doctor`."""
-    found = {name: _attempt(name) for name in (*KINDS, "amx")}
-    return {name: what if isinstance(what, str) else "runs" for name, what in found.items()}
+    found = {name: _attempt(name) for name in (*KINDS, *OTHERS)}
+    return {name: what if isinstance(what, str) else _how(what) for name, what in found.items()}
+
+
+def _how(library: ctypes.CDLL) -> str:
+    """A library of T3 without OpenMP has one thread."""
+    has_openmp = getattr(library, "nightingale_has_openmp", None)
+    return "runs" if has_openmp is None or has_openmp() else "runs, without OpenMP, on one thread"
 
 
 def declare_amx(library: ctypes.CDLL) -> ctypes.CDLL:

@@ -159,6 +159,23 @@ static inline void dot_group(const uint8_t *weights, int64_t stride, int zero, c
       }
       for (int i = 0; i < 8; i++) _mm256_storeu_si256((__m256i *)dots[t][o + i / 2] + i % 2, sums[i / 2][i % 2]);
     }
+#elif defined(__ARM_FEATURE_DOTPROD)
+  for (int t = 0; t < n_tiles; t++)
+    for (int o = 0; o < TILE; o += 4) {
+      int32x4_t sums[4][4];
+      for (int i = 0; i < 16; i++) sums[i / 4][i % 4] = vdupq_n_s32(0);
+      for (int k = 0; k < GROUP / 4; k++) {
+        int8x16_t codes[4];
+        for (int part = 0; part < 4; part++) codes[part] = vld1q_s8(x[t * apart].codes[k][4 * part]);
+        for (int i = 0; i < 4; i++) {
+          uint32_t four;
+          memcpy(&four, weights + (o + i) * stride + 4 * k, 4);
+          const int8x16_t w = weights_of(vreinterpretq_u8_u32(vdupq_n_u32(four)), zero);
+          for (int part = 0; part < 4; part++) sums[i][part] = vdotq_s32(sums[i][part], w, codes[part]);
+        }
+      }
+      for (int i = 0; i < 16; i++) vst1q_s32(dots[t][o + i / 4] + 4 * (i % 4), sums[i / 4][i % 4]);
+    }
 #else
   for (int t = 0; t < n_tiles; t++)
     for (int o = 0; o < TILE; o++) {

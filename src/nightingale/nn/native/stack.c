@@ -15,6 +15,11 @@
 #include <string.h>
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__ARM_FEATURE_DOTPROD)
+#include <arm_neon.h>
+#endif
+#if defined(__ARM_FEATURE_DOTPROD) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 #if defined(__AVX512VNNI__) || defined(__AVX512BW__)
@@ -140,6 +145,10 @@ static inline __m512i dot_fours(Weights w, __m512i codes, const int32_t *start) 
 static inline __m256i dot_fours(__m256i weights, __m256i codes) {
   const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(codes, weights));
   return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+#elif defined(__ARM_FEATURE_DOTPROD)
+static inline int8x16_t weights_of(uint8x16_t codes, int zero) { // code - 128 is a signed byte, too
+  return vreinterpretq_s8_u8(vsubq_u8(codes, vdupq_n_u8((uint8_t)zero)));
 }
 #endif
 
@@ -299,6 +308,40 @@ static inline __attribute__((always_inline)) void dot_tile(
     for (int r = 0; r < n_rows; r++) {
       float lane[LANES];
       for (int half = 0; half < 2; half++) _mm256_storeu_ps(lane + half * LANES / 2, sums[r][half]);
+      out[o][r] = sum_lanes(lane);
+    }
+  }
+#elif defined(__ARM_FEATURE_DOTPROD) // lane by lane as above: the same bits
+  const int zero = zero_of_bits(n_bits);
+  const uint8x16_t low = vdupq_n_u8(15);
+  for (int o = 0; o < n_outs; o++) {
+    float32x4_t sums[MAX_ROWS][4];
+    for (int r = 0; r < n_rows; r++)
+      for (int part = 0; part < 4; part++) sums[r][part] = vdupq_n_f32(0);
+    for (int g = 0; g < n_groups; g++) {
+      const uint8_t *from = codes + ((int64_t)o * n_groups + g) * n_bytes;
+      const uint8x16_t near = vld1q_u8(from), far = vld1q_u8(from + 16);
+      int8x16_t w[4];
+      if (n_bits == 8) {
+        w[0] = weights_of(near, zero), w[1] = weights_of(far, zero);
+        w[2] = weights_of(vld1q_u8(from + 32), zero), w[3] = weights_of(vld1q_u8(from + 48), zero);
+      } else { // the low halves of 32 bytes are the first 32 weights, the high halves the others
+        w[0] = weights_of(vandq_u8(near, low), zero), w[1] = weights_of(vandq_u8(far, low), zero);
+        w[2] = weights_of(vshrq_n_u8(near, 4), zero), w[3] = weights_of(vshrq_n_u8(far, 4), zero);
+      }
+      const float scale = from_bf16(scales[(int64_t)o * n_groups + g]);
+      for (int r = 0; r < n_rows; r++) {
+        const int8_t *q = x.blocks[r * stride + g].codes;
+        const float32x4_t factor = vdupq_n_f32(scale * x.scales[r * stride + g]);
+        for (int part = 0; part < 4; part++) {
+          const int32x4_t dot = vdotq_s32(vdupq_n_s32(0), w[part], vld1q_s8(q + 16 * part));
+          sums[r][part] = vfmaq_f32(sums[r][part], vcvtq_f32_s32(dot), factor);
+        }
+      }
+    }
+    for (int r = 0; r < n_rows; r++) {
+      float lane[LANES];
+      for (int part = 0; part < 4; part++) vst1q_f32(lane + 4 * part, sums[r][part]);
       out[o][r] = sum_lanes(lane);
     }
   }
@@ -590,8 +633,19 @@ int nightingale_runs_here(void) {
   return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 #elif defined(__AVX2__)
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#else
+#elif defined(__ARM_FEATURE_DOTPROD) && defined(__linux__)
+  return (getauxval(AT_HWCAP) & (1 << 20)) != 0; // HWCAP_ASIMDDP
+#else // every Apple Silicon has them
   return 1;
+#endif
+}
+
+// Whether work is shared among threads: Apple's compiler has no OpenMP.
+int nightingale_has_openmp(void) {
+#if defined(_OPENMP)
+  return 1;
+#else
+  return 0;
 #endif
 }
 
