@@ -15,7 +15,7 @@ from pathlib import Path
 
 from nightingale import __version__
 
-TESTED = ("torch",)  # backends that compute the released weights
+TESTED = ("torch", "mlx")  # backends that compute the released weights
 _FILE = "self_test.json"
 _MAX_S = 300.0
 _MAX_KEPT = 15

@@ -28,7 +28,7 @@ from nightingale.weights.manifest import locate
 
 Files = dict[Role, Path]
 REFERENCE = Plan()
-DEFAULT_BACKEND = "torch"
+DEFAULT_BACKEND = backends.AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +74,13 @@ def load_components(
     name: str | Path | None, home: Path, wanted: LoadOptions = LOAD_DEFAULTS
 ) -> Components:
     """Load a pulled model by its name, a folder of released files, or the best that is here."""
-    backend = backends.find(wanted.backend)
-    available = backend.availability()
-    if not available.is_available:
-        raise OptionError(f"the backend {wanted.backend} cannot run here: {available.reason}")
+    backend, why = _backend(wanted, home)
     model, files = _find(name, home)
     decoder = pick_decoder(wanted.decoder, model)
     if decoder != FAMILIES[model.family].decoder:
         files = {**files, "s3gen": _other_decoder(decoder, model, files["s3gen"], name, home)}
     device, reason = _trusted_device(backend, wanted, home)
+    reason = "; ".join(filter(None, (why, reason)))
     loaded = backend.load(
         ModelFiles(
             model.family, files["t3"], files["s3gen"], decoder, wanted.plan, device,
@@ -103,6 +101,30 @@ def load_components(
         voice=own_voice(files["voice"]),
         watermarker=Watermarker() if wanted.watermark else None,
     )
+
+
+def _backend(wanted: LoadOptions, home: Path) -> tuple[Backend, str]:
+    """The one that was asked for; or the best that can be trusted, and why it is not a better one.
+
+    Devices have their names from torch: where one is asked for, `auto` is torch.
+    """
+    if wanted.backend != backends.AUTO:
+        backend = backends.find(wanted.backend)
+        available = backend.availability()
+        if not available.is_available:
+            raise OptionError(f"the backend {wanted.backend} cannot run here: {available.reason}")
+        return backend, ""
+    *better, last = backends.by_preference()
+    reasons = []
+    for name in better if wanted.device == AUTO_DEVICE else ():
+        backend = backends.find(name)
+        available = backend.availability()
+        device = backend.resolve(wanted.plan, AUTO_DEVICE).device if available.is_available else ""
+        fault = device_check.fault(name, device, available.facts, home) if device else ""
+        if device and not fault:
+            return backend, ""
+        reasons.append(f"not {name}: {fault or available.reason}")
+    return backends.find(last), "; ".join(reasons)
 
 
 def _trusted_device(backend: Backend, wanted: LoadOptions, home: Path) -> tuple[str, str]:

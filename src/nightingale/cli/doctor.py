@@ -49,7 +49,7 @@ def doctor(context: typer.Context) -> None:
         if available.is_available:
             for what, plan in _PLANS.items():
                 table.add_row(what, str(backends.find(name).resolve(plan, AUTO_DEVICE)))
-            if name in device_check.TESTED:
+            if name in device_check.TESTED and name in backends.by_preference():
                 table.add_row("self-test", _self_test(name, available.facts, settings))
     table.add_row("model", _model(settings))
     table.add_row("voices", _voices(settings))

@@ -92,7 +92,7 @@ def say(  # noqa: PLR0913, PLR0917
     heading_pause_ms: int | None = typer.Option(None, help="Pause around headings."),
     decoder: str | None = typer.Option(None, help="standard (10 steps) or meanflow (2 steps)."),
     plan: str = typer.Option(AUTO, help=f"Speed/precision plan: {', '.join(PLANS)}."),
-    backend: str = typer.Option("torch", help="Backend to compute with."),
+    backend: str = typer.Option("auto", help="Backend to compute with."),
     device: str = typer.Option("auto", help=f"Device to compute on: {DEVICES}"),
     threads: int | None = typer.Option(None, min=1, help="CPU threads. Default: torch's choice."),
     format_: str | None = typer.Option(

@@ -48,7 +48,7 @@ def _one_of(*allowed: str) -> Callable[[_Name], _Name]:
 
 
 def _backend(given: str) -> str:
-    return _one_of(*backends.names())(given)
+    return _one_of(backends.AUTO, *backends.names())(given)
 
 
 def _device(given: str) -> str:
@@ -101,7 +101,7 @@ def serve(  # noqa: PLR0913, PLR0917
     decoder: str | None = typer.Option(
         None, callback=_one_of(*_DECODERS), help="standard (10 steps) or meanflow (2 steps)."
     ),
-    backend: str = typer.Option("torch", callback=_backend, help="Backend to compute with."),
+    backend: str = typer.Option("auto", callback=_backend, help="Backend to compute with."),
     device: str = typer.Option("auto", callback=_device, help=f"Device to run on: {DEVICES}"),
     threads: int | None = typer.Option(
         None, min=1, max=1024, help="Number of CPU threads (default: all cores)."

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import subprocess
+import sys
 from collections.abc import Callable
 from importlib import util
 from pathlib import Path
@@ -9,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nightingale import Nightingale
+from nightingale import Nightingale, backends, device_check
 from nightingale.backends.mlx import backend
 from nightingale.core import PLANS
 from nightingale.errors import OptionError
@@ -46,6 +50,57 @@ def test_resolved_plan_has_what_mlx_gives() -> None:
 def test_a_device_that_mlx_does_not_have_is_refused(name: str) -> None:
     with pytest.raises(OptionError, match=r"not available to MLX here; it has: .*cpu"):
         backend.BACKEND.resolve(PLANS["reference"], name)
+
+
+@needs_mlx
+@pytest.mark.parametrize(("fault", "name"), [("", "mlx"), ("token 3 is wrong", "torch")])
+def test_auto_takes_mlx_where_its_self_test_passes(
+    fault: str, name: str, releases: Releases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Apple Silicon."""
+    monkeypatch.setattr(backends, "by_preference", lambda: ("mlx", "torch"))
+    monkeypatch.setattr(device_check, "run", lambda *_: fault)
+    components = Nightingale.load(releases("english"), home=tmp_path).components
+    assert components.backend == name
+    assert ("not mlx: token 3 is wrong" in str(components.resolved)) == bool(fault)
+    by_device = Nightingale.load(releases("english"), home=tmp_path, device="cpu").components
+    assert by_device.backend == "torch"
+
+
+def test_auto_is_torch_where_mlx_is_not_installed(
+    releases: Releases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends, "by_preference", lambda: ("mlx", "torch"))
+    monkeypatch.setattr(util, "find_spec", lambda _: None)
+    components = Nightingale.load(releases("english"), home=tmp_path).components
+    assert components.backend == "torch"
+    assert "not mlx: it is for Macs" in str(components.resolved)
+
+
+def test_apple_silicon_is_a_mac_with_arm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    for machine, wanted in (("arm64", ("mlx", "torch")), ("x86_64", ("torch",))):
+        monkeypatch.setattr(platform, "machine", lambda found=machine: found)
+        assert backends.by_preference() == wanted
+
+
+@needs_mlx
+@pytest.mark.slow
+def test_self_test_passes_on_mlx_and_finds_a_fault(tmp_path: Path) -> None:
+    assert device_check.run("mlx", "cpu") == ""
+    broken = tmp_path / "sitecustomize.py"
+    broken.write_text(
+        "from nightingale.backends.mlx import transformer\n"
+        "transformer.rotate = lambda x, cos, sin: x\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "nightingale.measure.self_test", "mlx", "cpu"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "speech token" in done.stdout
 
 
 @needs_mlx

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import platform
-import sys
 from dataclasses import replace
 from importlib import metadata, util
 from typing import Literal
 
 import torch
 
+from nightingale.backends import is_apple_silicon
 from nightingale.backends.base import Availability, LoadedModel, ModelFiles, ResolvedPlan
 from nightingale.backends.torch.decoder import make_decoder, prompt_cache_bytes
 from nightingale.backends.torch.engine import TorchTokenEngine
@@ -110,10 +109,6 @@ class MlxBackend:
 
 
 BACKEND = MlxBackend()
-
-
-def is_apple_silicon() -> bool:
-    return sys.platform == "darwin" and platform.machine() == "arm64"
 
 
 def _t3(plan: Plan) -> tuple[Literal["fp32", "bf16", "int8", "int4"], str]:
