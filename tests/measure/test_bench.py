@@ -22,6 +22,7 @@ from nightingale.measure import bench, history, limits
 from nightingale.measure.bench_report import draw
 from nightingale.measure.flops import count, flow_flops, vocoder_flops
 from nightingale.measure.random_model import fill
+from nightingale.nn.sizes import n_bytes
 from nightingale.pipeline import Nightingale
 from tests.rebuilt import rebuilt
 from tests.tiny_release import Releases
@@ -111,8 +112,8 @@ def test_an_audible_sample_may_come_in_a_later_chunk() -> None:
 
 def test_weights_are_counted_in_the_form_they_are_kept() -> None:
     module = nn.Linear(10, 20, bias=False)
-    assert bench.n_bytes([module]) == 800
-    assert bench.n_bytes([module.bfloat16(), module]) == 2 * 400
+    assert n_bytes(module) == 800
+    assert n_bytes(module.bfloat16(), module) == 2 * 400
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+from nightingale import backends
 from nightingale.cli.progress import counting, working
 from nightingale.cli.terminal import print_table, stderr
 from nightingale.core import DEVICES, PLANS, Plan
@@ -22,6 +23,7 @@ def bench(  # noqa: PLR0913, PLR0917
     ),
     decoder: str | None = typer.Option(None, help="standard (10 steps) or meanflow (2 steps)."),
     plan: str = typer.Option("reference", help=f"Speed/precision plan: {', '.join(PLANS)}."),
+    backend: str = typer.Option("auto", help="Backend to compute with."),
     device: str = typer.Option("auto", help=f"Device to compute on: {DEVICES}"),
     seconds: float = typer.Option(
         5.0, min=0.2, max=40.0, help="Maximum seconds of speech per trial."
@@ -49,8 +51,9 @@ def bench(  # noqa: PLR0913, PLR0917
     if against not in (None, "upstream"):
         raise OptionError("there is only one to compare with: --against upstream")
     Plan.named(plan)
+    backends.check_name(backend)
 
-    from nightingale.loader import LoadOptions
+    from nightingale.loader import LoadOptions, load_components
     from nightingale.measure import bench as measure
     from nightingale.measure import history
     from nightingale.measure.bench_report import draw, table
@@ -59,23 +62,20 @@ def bench(  # noqa: PLR0913, PLR0917
     from nightingale.pipeline import Nightingale
 
     with working(console, "loading the model"):
+        wanted = LoadOptions(
+            device, decoder, plan=Plan.named(plan), backend=backend, threads=threads
+        )
         if random_weights:
-            wanted = LoadOptions(device, decoder, plan=Plan.named(plan), threads=threads)
-            tts = Nightingale(random_components(random_weights, wanted))
+            components = random_components(random_weights, wanted)
         else:
-            tts = Nightingale.load(
-                model,
-                home=settings.home,
-                device=device,
-                decoder=decoder,
-                plan=plan,
-                threads=threads,
-            )
+            components = load_components(model, settings.home, wanted)
+        tts = Nightingale(components, settings.home)
     subject = {
         "model": tts.components.model.name,
         "weights": "random" if random_weights else "real",
         "decoder": tts.components.decoder,
         "plan": plan,
+        "backend": tts.components.backend,
         "device": tts.components.loaded.device,
         "resolved": str(tts.components.plan),
         "seconds": str(seconds),

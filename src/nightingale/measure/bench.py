@@ -12,7 +12,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from nightingale.audio.audible import FirstAudible
 from nightingale.core import (
@@ -32,7 +31,7 @@ from nightingale.core import (
 )
 from nightingale.measure import limits
 from nightingale.measure.flops import flow_flops, vocoder_flops
-from nightingale.measure.stages import torch_stages
+from nightingale.measure.stages import torch_device, torch_stages
 from nightingale.nn.device import peak_bytes
 from nightingale.pipeline import Nightingale
 from nightingale.windowing import token_windows
@@ -214,13 +213,12 @@ class Work:
             n_tokens,
             windows[0],
             len(windows),
-            n_bytes([stages.t3.tfmr, stages.t3.speech_head]),
-            n_bytes([stages.flow.encoder, stages.vocoder])
-            + stages.flow.config.schedule.n_steps * n_bytes([stages.flow.estimator]),
+            stages.t3.step_bytes,
+            stages.flow.window_bytes + stages.vocoder.weight_bytes,
             flow_flops(stages.flow.config, n_tokens, len(voice.flow.tokens)),
             vocoder_flops(stages.vocoder.config, FRAMES_PER_TOKEN * n_tokens),
-            (stages.flow.estimator.dtype, stages.vocoder.dtype),
-            torch.device(components.loaded.device),
+            (stages.flow.dtype, stages.vocoder.dtype),
+            torch_device(components),
         )
 
     def limits_ms(self) -> dict[str, float]:
@@ -244,11 +242,6 @@ class Work:
             "first": self.n_first * step_ms + window_ms,
             "all": stages["t3"] + self.n_windows * window_ms,
         }
-
-
-def n_bytes(modules: Iterable[nn.Module]) -> int:
-    """What a step reads: all weights of some modules, in whatever form they are kept."""
-    return sum(tensor.nbytes for module in modules for tensor in module.state_dict().values())
 
 
 def _short(value: float) -> float:

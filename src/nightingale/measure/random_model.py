@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from nightingale.audio.watermark import Watermarker
+from nightingale.backends.base import LoadedModel
+from nightingale.backends.mlx.backend import BACKEND as MLX
 from nightingale.backends.torch.backend import assemble
 from nightingale.backends.torch.flow import model as flow
 from nightingale.backends.torch.load import place, place_t3
@@ -26,7 +28,7 @@ from nightingale.core import (
     T3Prompt,
     Voice,
 )
-from nightingale.families import FAMILIES
+from nightingale.families import FAMILIES, FamilySpec
 from nightingale.loader import LOAD_DEFAULTS, Components, LoadOptions, pick_decoder
 from nightingale.nn.device import choose
 from nightingale.nn.meta_init import meta_init
@@ -62,8 +64,6 @@ def random_components(name: str, wanted: LoadOptions = LOAD_DEFAULTS) -> Compone
     model = catalog.find(name)
     chosen = pick_decoder(wanted.decoder, model)
     config = t3.CONFIGS[model.family]
-    placement = choose(wanted.device)
-    resolved = resolve(wanted.plan, placement)
     if wanted.threads:
         torch.set_num_threads(wanted.threads)
     with meta_init():
@@ -71,26 +71,37 @@ def random_components(name: str, wanted: LoadOptions = LOAD_DEFAULTS) -> Compone
     for seed, module in enumerate(modules):
         fill(module, seed)
         module.eval().requires_grad_(False)
-    model_t3, model_flow, vocoder = modules
-    model_t3.speech_head.weight[N_SPEECH_CODES:] *= CONTROL_SCALE
-    loaded = assemble(
-        place_t3(model_t3, resolved.plan, placement),  # packed on the host, before it goes anywhere
-        place(model_flow, placement),
-        place(vocoder, placement),
-        FAMILIES[model.family],
-        resolved,
-        placement,
-    )
+    modules[0].speech_head.weight[N_SPEECH_CODES:] *= CONTROL_SCALE
+    loaded = _assembled(modules, FAMILIES[model.family], wanted)
+    assert loaded.resolved is not None
     return Components(
         model=model,
         files={},
         decoder=chosen,
-        resolved=loaded.resolved or resolved,
+        resolved=loaded.resolved,
         tokenizer=LetterTokenizer(config.n_text, 1 if config.is_llama else GPT2_LETTERS),
-        backend="torch",
+        backend=wanted.backend if wanted.backend == MLX.name else "torch",
         loaded=loaded,
         voice=random_voice(config.max_prompt, VOICE_SECONDS),
         watermarker=Watermarker(),
+    )
+
+
+def _assembled(
+    modules: tuple[t3.T3, flow.Flow, Vocoder], spec: FamilySpec, wanted: LoadOptions
+) -> LoadedModel:
+    if wanted.backend == MLX.name:
+        return MLX.assemble(modules, spec, wanted.plan, wanted.device)
+    placement = choose(wanted.device)
+    resolved = resolve(wanted.plan, placement)
+    model_t3, model_flow, vocoder = modules
+    return assemble(
+        place_t3(model_t3, resolved.plan, placement),  # packed on the host, before it goes anywhere
+        place(model_flow, placement),
+        place(vocoder, placement),
+        spec,
+        resolved,
+        placement,
     )
 
 

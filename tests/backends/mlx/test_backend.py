@@ -17,6 +17,10 @@ from nightingale import Nightingale, backends, device_check
 from nightingale.backends.mlx import backend
 from nightingale.core import PLANS
 from nightingale.errors import OptionError
+from nightingale.loader import LoadOptions
+from nightingale.measure.bench import bench
+from nightingale.measure.random_model import random_components
+from nightingale.measure.stages import torch_stages
 from tests.tiny_release import Releases
 
 needs_mlx = pytest.mark.skipif(util.find_spec("mlx") is None, reason="MLX is not installed")
@@ -115,3 +119,24 @@ def test_say_is_the_concatenation_of_stream(name: str, releases: Releases, tmp_p
     assert len(chunks) > 1
     assert np.array_equal(said.samples, np.concatenate([chunk.samples for chunk in chunks]))
     assert tts.components.plan.t3 == "int8"
+
+
+@needs_mlx
+@pytest.mark.slow
+def test_bench_measures_mlx(releases: Releases, tmp_path: Path) -> None:
+    tts = Nightingale.load(releases("english"), home=tmp_path, backend="mlx", plan="live")
+    result = bench(tts, n_trials=1, seconds=0.4)
+    (trial,) = result.trials
+    stages = trial.timings
+    assert min(stages.tokens_ms, stages.mel_ms, stages.samples_ms) > 1  # each waits for its work
+    assert stages.total_ms <= trial.wall_ms
+    assert result.limits_ms["t3"] > 0
+
+
+@needs_mlx
+@pytest.mark.slow
+def test_random_weights_are_computed_by_mlx() -> None:
+    wanted = LoadOptions(decoder="meanflow", plan=PLANS["live"], backend="mlx")
+    components = random_components("fledgling", wanted)
+    assert (components.backend, components.plan.t3) == ("mlx", "int8")
+    assert 4e6 < torch_stages(components).t3.step_bytes < 5e6  # in 32 bits, 16 MB

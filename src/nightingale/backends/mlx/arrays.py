@@ -46,6 +46,9 @@ class Layers:
     def __getitem__(self, name: str) -> mx.array:
         return self._arrays[name]
 
+    def n_bytes(self, prefix: str = "") -> int:
+        return sum(it.nbytes for name, it in self._arrays.items() if name.startswith(prefix))
+
     def bias(self, name: str) -> mx.array | None:
         return self._arrays.get(f"{name}.bias")
 

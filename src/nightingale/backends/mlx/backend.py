@@ -13,10 +13,13 @@ from nightingale.backends import is_apple_silicon
 from nightingale.backends.base import Availability, LoadedModel, ModelFiles, ResolvedPlan
 from nightingale.backends.torch.decoder import make_decoder, prompt_cache_bytes
 from nightingale.backends.torch.engine import TorchTokenEngine
+from nightingale.backends.torch.flow.model import Flow
 from nightingale.backends.torch.load import load_flow, load_t3, load_vocoder
+from nightingale.backends.torch.t3.model import T3
+from nightingale.backends.torch.vocoder.model import Vocoder
 from nightingale.core import AUTO, CPU, Plan
 from nightingale.errors import LayoutError
-from nightingale.families import FAMILIES
+from nightingale.families import FAMILIES, FamilySpec
 from nightingale.nn.device import choose as choose_torch
 
 # What the plan calls fp32 is fp32: on M5 and later, MLX would round the inputs of products to 10
@@ -67,32 +70,43 @@ class MlxBackend:
         )
 
     def load(self, files: ModelFiles) -> LoadedModel:
+        host = choose_torch(CPU)
+        if files.threads:
+            torch.set_num_threads(files.threads)
+        modules = (
+            load_t3(files, replace(files.plan, t3="fp32"), host),
+            load_flow(files.decoder, files.s3gen, host),
+            load_vocoder(files.s3gen, host),
+        )
+        return self.assemble(modules, FAMILIES[files.family], files.plan, files.device)
+
+    def assemble(
+        self, modules: tuple[T3, Flow, Vocoder], spec: FamilySpec, plan: Plan, device: str
+    ) -> LoadedModel:
+        """Modules of torch with weights -> engine and decoder, computed as the plan wants it."""
         from nightingale.backends.mlx.device import choose  # noqa: PLC0415 - MLX
         from nightingale.backends.mlx.flow import MlxFlow  # noqa: PLC0415
         from nightingale.backends.mlx.t3 import make_t3  # noqa: PLC0415
         from nightingale.backends.mlx.vocoder import MlxVocoder  # noqa: PLC0415
 
-        placement, host = choose(files.device), choose_torch(CPU)
-        if files.threads:
-            torch.set_num_threads(files.threads)
-        resolved = self.resolve(files.plan, files.device)
-        plain = load_t3(files, replace(resolved.plan, t3="fp32"), host)
+        plain, slow_flow, slow_vocoder = modules
+        placement, resolved = choose(device), self.resolve(plan, device)
         try:
             t3 = make_t3(plain, resolved.plan, placement)
         except LayoutError as error:
-            if files.plan.t3 != "auto":
+            if plan.t3 != "auto":
                 raise
             resolved = resolved.changed("t3", "fp32", str(error))
             t3 = make_t3(plain, resolved.plan, placement)
-        flow = MlxFlow(load_flow(files.decoder, files.s3gen, host), placement)
-        prompt_bytes, few = prompt_cache_bytes(flow, host.device)
+        flow = MlxFlow(slow_flow, placement)
+        prompt_bytes, few = prompt_cache_bytes(flow, choose_torch(CPU).device)
         if few and resolved.plan.prompt_cache:
             resolved = resolved.changed("prompt_cache", True, few)
         decoder = make_decoder(
             flow,
-            MlxVocoder(load_vocoder(files.s3gen, host), placement),
+            MlxVocoder(slow_vocoder, placement),
             resolved.plan,
-            drops_last=FAMILIES[files.family].drops_last_token,
+            drops_last=spec.drops_last_token,
             max_prompt_bytes=prompt_bytes,
         )
         return LoadedModel(

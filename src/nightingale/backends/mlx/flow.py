@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 import mlx.core as mx
+import torch
 from mlx import nn as mnn
 from torch import Tensor, nn
 
@@ -208,9 +209,18 @@ class MlxFlow(Flow):
         )
         self._placement = placement
         with placement.computing():
-            layers = Layers(slow.state_dict())
+            self._layers = layers = Layers(slow.state_dict())
             self._encoder = Encoder(layers, self.config.encoder)
             self._estimator = Estimator(layers, self.config.estimator)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.float32
+
+    @property
+    def window_bytes(self) -> int:
+        encoder, estimator = map(self._layers.n_bytes, ("encoder.", "decoder.estimator."))
+        return encoder + self.config.schedule.n_steps * estimator
 
     def place_state(self, state: FlowState) -> FlowState:
         return state.mapped(to_mlx)  # type: ignore[arg-type]

@@ -287,6 +287,10 @@ class MlxT3(T3):
             looks = {pair: to_torch(seen)[0] for pair, seen in context.looks.items()}
             return to_torch(logits), looks, context
 
+    @property
+    def step_bytes(self) -> int:
+        return self._step.n_bytes
+
     def place(self, utterance: MlxUtterance) -> tuple[SlotStore, int]:
         """A slot for a request, until nobody holds it any more."""
         self._stores = [one for one in self._stores if any(it and it() for it in one.holders)]

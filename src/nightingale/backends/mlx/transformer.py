@@ -10,6 +10,7 @@ from typing import Protocol
 
 import mlx.core as mx
 from mlx import nn
+from mlx.utils import tree_flatten
 from torch import Tensor
 
 from nightingale.backends.mlx.arrays import split_heads, to_mlx
@@ -173,6 +174,13 @@ class SpeechStep(nn.Module):
         """(B, T, D) -> (B, V) of the last position, in 32 bits"""
         hidden = self.tfmr(x.astype(self.dtype), context)
         return self.speech_head(hidden[:, -1]).astype(mx.float32)
+
+    @property
+    def n_bytes(self) -> int:
+        """Of all weights that a step reads: not of embeddings, of which it reads a row."""
+        modules = (self.tfmr, self.speech_head)
+        arrays = (a for it in modules for _, a in tree_flatten(it.parameters()))
+        return sum(array.nbytes for array in arrays)
 
     def quantize(self, n_bits: int) -> None:
         """Weights of the layers as whole numbers of so many bits, a scale and an offset for every

@@ -8,6 +8,7 @@ import math
 from typing import cast
 
 import mlx.core as mx
+import torch
 from mlx import nn as mnn
 from torch import Tensor, nn
 
@@ -39,6 +40,14 @@ class MlxVocoder(Vocoder):
                 mx.contiguous(to_mlx(cast(Upsampling, up).weight).transpose(1, 2, 0))
                 for up in slow.ups
             ]  # (D, 2 D, taps) -> (D', taps, D)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.float32
+
+    @property
+    def weight_bytes(self) -> int:
+        return self._layers.n_bytes()
 
     def f0(self, mel: Tensor) -> Tensor:
         self._check(mel)

@@ -29,6 +29,7 @@ from nightingale.backends.torch.flow.window import (
 from nightingale.core import FRAMES_PER_TOKEN, N_SPEECH_CODES, FlowPrompt
 from nightingale.errors import OptionError
 from nightingale.nn.deterministic import Linear
+from nightingale.nn.sizes import n_bytes
 from nightingale.noise import NoiseStream, normal
 
 Decoder = Literal["standard", "meanflow"]
@@ -148,6 +149,16 @@ class Flow(nn.Module):
     def _itemsizes(self) -> tuple[int, int]:
         """Bytes of a number in the caches of the estimator, and in those of the encoder."""
         return self.estimator.dtype.itemsize, self.encoder_proj.weight.element_size()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of most products."""
+        return self.estimator.dtype
+
+    @property
+    def window_bytes(self) -> int:
+        """Of the weights that a window reads: the estimator's in every step."""
+        return n_bytes(self.encoder) + self.config.schedule.n_steps * n_bytes(self.estimator)
 
     def place_state(self, state: FlowState) -> FlowState:
         """A state that was read on the host -> where it is computed."""

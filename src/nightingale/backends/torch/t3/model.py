@@ -25,6 +25,7 @@ from nightingale.backends.torch.t3.sampling import Sampler, gpt2_sampler, guide,
 from nightingale.core import START_OF_SPEECH, Family, Options, T3Prompt
 from nightingale.errors import OptionError, TextError
 from nightingale.nn.deterministic import Linear
+from nightingale.nn.sizes import n_bytes
 from nightingale.noise import NoiseStream, exponential
 
 RESERVE = 256  # positions of room for speech at the start: ten seconds
@@ -194,6 +195,11 @@ class T3(nn.Module):
         config, n_rows = self.config, 2 if self.config.is_llama else 1
         dtype = self.tfmr.cache_dtype or self.speech_emb.weight.dtype
         return 2 * n_rows * config.n_layers * config.d_model * n_positions * dtype.itemsize
+
+    @property
+    def step_bytes(self) -> int:
+        """Of all weights that a step reads, in whatever form they are kept."""
+        return n_bytes(self.tfmr, self.speech_head)
 
     def embed_voice(self, prompt: T3Prompt, exaggeration: float) -> Tensor:
         """(1, T, D)"""

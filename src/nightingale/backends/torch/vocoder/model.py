@@ -22,6 +22,7 @@ from nightingale.backends.torch.vocoder.stft import HOP, N_BINS, N_CHANNELS, ist
 from nightingale.core import SAMPLES_PER_FRAME
 from nightingale.errors import RequestError
 from nightingale.nn.deterministic import Conv
+from nightingale.nn.sizes import n_bytes
 
 # Frames on either side that a frame depends on. At the true ends of an utterance there are none.
 F0_CONTEXT = 5
@@ -86,6 +87,10 @@ class Vocoder(nn.Module):
     def dtype(self) -> torch.dtype:
         """Of most products."""
         return self.conv_pre.weight.dtype
+
+    @property
+    def weight_bytes(self) -> int:
+        return n_bytes(self)
 
     @torch.inference_mode()
     def vocode(self, mel: Tensor, seed: int) -> Tensor:
