@@ -195,7 +195,7 @@ def main() -> int:
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
     )
     about = {"date": time.strftime("%Y-%m-%d"), "machine": platform.machine(),
-             "commit": run.stdout.strip(), "command": " ".join(["python", *sys.argv])}  # fmt: skip
+             "commit": run.stdout.strip(), "command": " ".join(["python -m benchmarks.markup", *sys.argv[1:]])}  # fmt: skip
     for row in rows:
         print(json.dumps(row, ensure_ascii=False)[:2000])
     if given.json:
