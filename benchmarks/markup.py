@@ -194,8 +194,9 @@ def main() -> int:
     run = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
     )
+    command = " ".join(["python -m benchmarks.markup", *sys.argv[1:]])
     about = {"date": time.strftime("%Y-%m-%d"), "machine": platform.machine(),
-             "commit": run.stdout.strip(), "command": " ".join(["python -m benchmarks.markup", *sys.argv[1:]])}  # fmt: skip
+             "commit": run.stdout.strip(), "command": command}  # fmt: skip
     for row in rows:
         print(json.dumps(row, ensure_ascii=False)[:2000])
     if given.json:
