@@ -134,7 +134,7 @@ async def loaded(rate: float, seconds: float, seed: int, names: list[str]) -> di
         took_s = time.monotonic() - begun
     firsts = [answer.first_s for answer in seen if answer.is_answered]
     at_home = [answer.replica == names[voice] for answer, voice in zip(seen, voices, strict=True)]
-    p50, p95 = np.percentile(firsts, (50, 95))
+    p50, p95 = map(float, np.percentile(firsts, (50, 95)))
     return {
         "n": len(seen), "failed": len(seen) - len(firsts),
         "p50_s": round(p50, 4), "p95_s": round(p95, 4), "goodput": round(len(firsts) / took_s, 3),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -68,3 +70,26 @@ def test_what_is_too_large_is_not_sent() -> None:
 def test_nobody_there_is_said_so() -> None:
     with pytest.raises(WorkerError, match="no worker answers"):
         asyncio.run(worker_protocol.connect("/nowhere/at/all.sock"))
+
+
+def test_another_machine_is_never_connected_to(tmp_path: Path) -> None:
+    """The protocol has no secret of its own, so it must have no port either."""
+
+    async def check() -> None:
+        n_came = 0
+
+        def come(*_: object) -> None:
+            nonlocal n_came
+            n_came += 1
+
+        server = await asyncio.start_server(come, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        async with server:
+            with pytest.raises(WorkerError, match="no worker answers"):
+                await worker_protocol.connect(f"{host}:{port}")
+            listening = await worker_protocol.listen(f"{tmp_path}/{host}:0", come)
+            families = {one.family for one in listening.sockets}
+            listening.close()
+        assert n_came == 0 and families == {socket.AF_UNIX}
+
+    asyncio.run(check())

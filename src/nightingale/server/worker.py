@@ -314,7 +314,7 @@ def _be_killed_with_parent() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="nightingale.server.worker", description=__doc__)
-    parser.add_argument("--listen", required=True, help="host:port, or a path")
+    parser.add_argument("--listen", required=True, help="path of a socket")
     parser.add_argument("--status-fd", type=int, default=1, help="for the status message")
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--model")

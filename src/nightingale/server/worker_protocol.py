@@ -5,7 +5,8 @@
 The front asks: speak, text, allow, cancel, voice, forget, ping. The worker answers: hello, audio,
 words, checkpoint, end, error, need_voice, pong. To the process that clones it says: clone; that one
 answers: hello, cloned, error. One connection to a worker carries many requests, each with its
-id. Nothing here relies on both being on one machine.
+id. It is a socket in a folder of this user alone, and never crosses machines: in a fleet, front and
+worker are one replica, so there is no port to guard.
 """
 
 from __future__ import annotations
@@ -81,24 +82,14 @@ def _check(n_header: int, n_payload: int) -> None:
         )
 
 
-async def connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """To `host:port`, or to a socket in the file system."""
+async def connect(path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """To a socket in the file system."""
     try:
-        if _is_path(address):
-            return await asyncio.open_unix_connection(address)
-        host, _, port = address.rpartition(":")
-        return await asyncio.open_connection(host, int(port))
+        return await asyncio.open_unix_connection(path)
     except OSError as error:
-        raise WorkerError(f"no worker answers at {address}") from error
+        raise WorkerError(f"no worker answers at {path}") from error
 
 
-async def listen(address: str, accept: Any) -> asyncio.Server:
-    """At `host:port`, or at a socket in the file system."""
-    if _is_path(address):
-        return await asyncio.start_unix_server(accept, address)
-    host, _, port = address.rpartition(":")
-    return await asyncio.start_server(accept, host, int(port))
-
-
-def _is_path(address: str) -> bool:
-    return "/" in address
+async def listen(path: str, accept: Any) -> asyncio.Server:
+    """At a socket in the file system."""
+    return await asyncio.start_unix_server(accept, path)
