@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -22,6 +23,11 @@ class MlxPlacement:
     @property
     def is_gpu(self) -> bool:
         return self.name == GPU
+
+    @property
+    def compiles(self) -> bool:
+        """Whether graphs can be fused: on a CPU, MLX writes C++ and calls a compiler."""
+        return self.is_gpu or shutil.which("g++") is not None
 
     @property
     def hardware(self) -> str:

@@ -106,7 +106,7 @@ def look(query: mx.array, keys: mx.array, is_read: mx.array | None) -> mx.array:
 class SlotStore:
     """Keys and values of N requests, and the step that takes all of them further."""
 
-    def __init__(self, step: SpeechStep, t3: T3, n_slots: int) -> None:
+    def __init__(self, step: SpeechStep, t3: T3, n_slots: int, *, compiles: bool) -> None:
         config = t3.config
         self._step, self._heads, self._n_layers = step, config.alignment_heads, config.n_layers
         self.n_slots, self.n_rows = n_slots, 2 if config.is_llama else 1
@@ -114,6 +114,7 @@ class SlotStore:
         self._shape = n_slots * self.n_rows, config.n_heads, CAPACITY_BLOCK, d_head
         self._keys = [mx.zeros(self._shape, step.dtype) for _ in range(config.n_layers)]
         self._values = [mx.zeros(self._shape, step.dtype) for _ in range(config.n_layers)]
+        self._compiles = compiles
         self._compiled: dict[int, Any] = {}
         self.holders: list[weakref.ref[MlxUtterance] | None] = [None] * n_slots
 
@@ -146,7 +147,8 @@ class SlotStore:
         and the attention of watched heads, (N, capacity) each. Slots whose result is not used read
         theirs again later."""
         if capacity not in self._compiled:
-            self._compiled[capacity] = mx.compile(self._forward(capacity))
+            forward = self._forward(capacity)
+            self._compiled[capacity] = mx.compile(forward) if self._compiles else forward
         numbers = mx.array(list(reads)).T  # (3, N)
         keys, values, self._keys, self._values = self._keys, self._values, [], []
         logits, looks, self._keys, self._values = self._compiled[capacity](numbers, keys, values)
@@ -299,10 +301,14 @@ class MlxT3(T3):
             if slot is not None:
                 break
         else:
-            store, slot = SlotStore(self._step, self, max(1, self._n_slots)), 0
+            store, slot = self._new_store(), 0
             self._stores.append(store)
         store.holders[slot] = weakref.ref(utterance)
         return store, slot
+
+    def _new_store(self) -> SlotStore:
+        n_slots, compiles = max(1, self._n_slots), self._placement.compiles
+        return SlotStore(self._step, self, n_slots, compiles=compiles)
 
     @torch.inference_mode()
     def next_together(
