@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib import util
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from nightingale.loader import LoadOptions
 from nightingale.measure.bench import bench
 from nightingale.measure.random_model import random_components
 from nightingale.measure.stages import torch_stages
+from tests.server.running import serving
 from tests.tiny_release import Releases
 
 needs_mlx = pytest.mark.skipif(util.find_spec("mlx") is None, reason="MLX is not installed")
@@ -140,3 +142,14 @@ def test_random_weights_are_computed_by_mlx() -> None:
     components = random_components("fledgling", wanted)
     assert (components.backend, components.plan.t3) == ("mlx", "int8")
     assert 4e6 < torch_stages(components).t3.step_bytes < 5e6  # in 32 bits, 16 MB
+
+
+@needs_mlx
+@pytest.mark.slow
+def test_server_speaks_with_mlx(releases: Releases, tmp_path: Path) -> None:
+    """Its worker loads in one thread and computes in another; two requests at once."""
+    flags = ("--backend", "mlx", "--plan", "live", "--no-watermark", "--max-factor", "0")
+    with serving(releases("english"), tmp_path, {}, *flags) as server, ThreadPool(2) as pool:
+        first, second = pool.map(server.speak, ["Hello there.", "Hello there."])
+    assert len(first) > 10_000
+    assert first == second

@@ -15,6 +15,7 @@ from nightingale.backends.torch.decoder import make_decoder, prompt_cache_bytes
 from nightingale.backends.torch.engine import TorchTokenEngine
 from nightingale.backends.torch.flow.model import Flow
 from nightingale.backends.torch.load import load_flow, load_t3, load_vocoder
+from nightingale.backends.torch.memory import max_requests
 from nightingale.backends.torch.t3.model import T3
 from nightingale.backends.torch.vocoder.model import Vocoder
 from nightingale.core import AUTO, CPU, Plan
@@ -119,6 +120,7 @@ class MlxBackend:
                 "hardware": placement.hardware,
             },
             resolved=resolved,
+            max_requests=max_requests(t3, flow, spec, resolved.plan, prompt_bytes),
         )
 
 

@@ -290,6 +290,10 @@ class MlxT3(T3):
             return to_torch(logits), looks, context
 
     @property
+    def _cache_itemsize(self) -> int:
+        return self._step.dtype.size
+
+    @property
     def step_bytes(self) -> int:
         return self._step.n_bytes
 

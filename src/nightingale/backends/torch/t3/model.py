@@ -193,8 +193,12 @@ class T3(nn.Module):
     def cache_bytes(self, n_positions: int) -> int:
         """Of a request that has read so many: keys and values, and those of the guidance row."""
         config, n_rows = self.config, 2 if self.config.is_llama else 1
-        dtype = self.tfmr.cache_dtype or self.speech_emb.weight.dtype
-        return 2 * n_rows * config.n_layers * config.d_model * n_positions * dtype.itemsize
+        n_numbers = 2 * n_rows * config.n_layers * config.d_model * n_positions
+        return n_numbers * self._cache_itemsize
+
+    @property
+    def _cache_itemsize(self) -> int:
+        return (self.tfmr.cache_dtype or self.speech_emb.weight.dtype).itemsize
 
     @property
     def step_bytes(self) -> int:
