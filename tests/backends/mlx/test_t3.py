@@ -18,8 +18,8 @@ from nightingale.backends.base import TokenRequest
 from nightingale.backends.mlx import device, t3
 from nightingale.backends.torch.engine import TorchTokenEngine
 from nightingale.backends.torch.t3.model import T3
-from nightingale.core import Family, Plan
-from nightingale.errors import LayoutError
+from nightingale.core import END_OF_SPEECH, Family, Plan
+from nightingale.errors import LayoutError, OptionError
 from nightingale.families import FAMILIES
 from tests.random_weights import randomize
 from tests.tiny import TINY, tiny_t3, tiny_text, tiny_voice
@@ -36,10 +36,10 @@ def mlx_t3(
     return t3.make_t3(tiny_t3(family), plan, device.choose())
 
 
-def ask(engine: TorchTokenEngine, seed: int, family: Family) -> int:
+def ask(engine: TorchTokenEngine, seed: int, family: Family, n_prompt: int = 40) -> int:
     options = replace(FAMILIES[family].options, seed=seed, max_tokens=N_TOKENS)
     text = tiny_text(seed, 8 + 5 * seed, family)
-    return engine.add(TokenRequest(text, tiny_voice(seed, 40), options))
+    return engine.add(TokenRequest(text, tiny_voice(seed, n_prompt), options))
 
 
 def said(engine: TorchTokenEngine, numbers: list[int]) -> list[list[int]]:
@@ -83,6 +83,20 @@ def test_slots_of_requests_that_ended_are_taken_again() -> None:
         engine.step((cancelled,))
         engine.cancel(cancelled)
     assert len(model._stores) == 1
+
+
+def test_speech_beyond_the_last_position_is_refused_alone() -> None:
+    small = T3(replace(TINY["english"], max_speech=6)).eval()
+    randomize(small, 0)
+    small.speech_head.weight.data[END_OF_SPEECH] = 0
+    engine = TorchTokenEngine(t3.make_t3(small, Plan(), device.choose()))
+    numbers = [ask(engine, seed, "english", n_prompt=5) for seed in range(2)]
+    events = [event for _ in range(10) for event in engine.step(numbers[:1])]
+    events += engine.step(numbers[1:])
+    assert not any(event.error for event in events)
+    failed, other = engine.step(numbers)  # the 11th of the first, the second of the other
+    assert isinstance(failed.error, OptionError)
+    assert other.error is None
 
 
 def test_layers_that_cannot_be_packed_are_refused() -> None:

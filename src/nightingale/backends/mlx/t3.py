@@ -28,8 +28,10 @@ from nightingale.backends.torch.t3.model import T3, Utterance
 from nightingale.backends.torch.t3.prefix import Prefix
 from nightingale.backends.torch.t3.sampling import Sampler
 from nightingale.core import Options, Plan, T3Prompt
+from nightingale.errors import OptionError
 
 CAPACITY_BLOCK = 512  # attention reaches over a request's own length, rounded up to these
+N_SPARE = 4  # speech positions beyond the longest speech, in the released tables
 N_BITS = {"int8": 8, "int4": 4}
 
 
@@ -320,12 +322,22 @@ class MlxT3(T3):
     ) -> list[Tensor]:
         """`Utterance.next` of each: one pass for those that share a store and a capacity."""
         own = [one for one in utterances if isinstance(one, MlxUtterance)]
+        self._check_length(max(index for _, index in tokens))
         for one, (token, index) in zip(own, tokens, strict=True):
             one.token, one.index = int(token), index
         made: dict[int, Tensor] = {}
         for store, group in _groups(own):
             made |= self._run(store, group)
         return [made[id(one)] for one in own]
+
+    def _check_length(self, index: int) -> None:
+        """MLX reads whatever lies behind the end of a table."""
+        config = self.config
+        if config.is_llama and index + 1 >= config.max_speech + N_SPARE:
+            raise OptionError(
+                f"{config.family} speaks at most {config.max_speech + N_SPARE} tokens at once: "
+                "split the text"
+            )
 
     def _run(self, store: SlotStore, group: Sequence[MlxUtterance]) -> dict[int, Tensor]:
         held = [ref() if ref is not None else None for ref in store.holders]
