@@ -180,6 +180,20 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def beside_speed_1(found: list[dict[str, Any]], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """How much higher the word error rate is than that of the same sentences at speed 1, paired."""
+    plain = {(row["set"], row["number"]): row for row in rows if row["speed"] == 1.0}
+    pairs = [(row, plain.get((row["set"], row["number"]))) for row in found]
+    more = [(row["wrong"] - known["wrong"], row["words"]) for row, known in pairs if known]
+    if not more:
+        return {"sentences": 0}
+    points = bootstrap(*map(list, zip(*more, strict=True)))
+    return {
+        "sentences": len(more),
+        **{name: round(100 * v, 1) for name, v in asdict(points).items()},
+    }
+
+
 def report(given: argparse.Namespace) -> int:
     rows = _read(given.rows)
     result: dict[str, Any] = {}
@@ -192,22 +206,25 @@ def report(given: argparse.Namespace) -> int:
                     and (row["speed"] == speed or (speed == "all" and row["speed"] != 1.0))
                 ]  # fmt: skip
                 if found:
-                    result[f"{name} {method} {speed}"] = summary(found)
+                    line = {**summary(found), "beside_speed_1": beside_speed_1(found, rows)}
+                    result[f"{name} {method} {speed}"] = line
     for key, line in result.items():
         wer, sound, pitch = line["word_error_rate"], line["sound"], line["pitch_ratio"]
         print(f"{key:22} n={line['utterances']:4} "
               f"WER {wer['value']:5.1f} [{wer['low']}-{wer['high']}] "
               f"sound {sound['value']:.2f} [{sound['low']:.2f}-{sound['high']:.2f}] "
               f"pitch {pitch['median']:.4f} [{pitch['p5']:.3f}-{pitch['p95']:.3f}] "
-              f"frames off {line['max_frames_off']}")  # fmt: skip
+              f"frames off {line['max_frames_off']} "
+              f"beside speed 1 {line['beside_speed_1']}")  # fmt: skip
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
     ).stdout.strip()
     if given.json:
-        line = {"date": time.strftime("%Y-%m-%d"), "machine": platform.machine(), "commit": commit,
-                "command": "python benchmarks/speaking_rate.py", "result": result}  # fmt: skip
+        command = "python -m benchmarks.speaking_rate report"
+        kept = {"date": time.strftime("%Y-%m-%d"), "machine": platform.machine(), "commit": commit,
+                "command": command, "result": result}  # fmt: skip
         with given.json.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write(json.dumps(kept) + "\n")
     shipped = [line for key, line in result.items() if key.startswith("report mel")]
     is_right = all(
         abs(line["pitch_ratio"]["median"] - 1) <= 0.02 and line["max_frames_off"] <= 1
