@@ -29,6 +29,8 @@ INGRESS = {
     "RAY_SERVE_ENABLE_HA_PROXY": "1",
     "RAY_SERVE_HAPROXY_BALANCE_ALGORITHM": _BALANCE,
     "RAY_SERVE_HAPROXY_HEALTH_CHECK_INTER": "1s",
+    # Ray starts replicas at a niceness of 15: whatever else runs on the machine would come first.
+    "RAY_worker_niceness": "0",
 }
 _FILE_FIELDS = ("proxy_location", "http_options", "applications", "logging_config")
 
