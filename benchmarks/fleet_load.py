@@ -3,9 +3,10 @@
     scripts/fleet python -m benchmarks.fleet_load --replicas 1 2 4 --keep
 
 Poisson arrivals of very short requests, one torch thread for each replica. All that the simulation
-is given is measured with requests one at a time, on one replica, in the same run: the time to the
-first sound and to the end, that of a request that is refused (which is the way and nothing else),
-and the processor time that a request costs in all processes.
+is given is measured with requests one at a time, before and after each run: the time to the first
+sound and to the end, that of a request that is refused (which is the way and nothing else), and the
+processor time that a request costs in all processes; then, with one request at a time on each of
+two replicas, how much the cores slow each other.
 Which replica a voice belongs to is asked of the idle fleet. The loaded runs are not used for the
 fit. The machine should do nothing else.
 """
@@ -42,7 +43,7 @@ from benchmarks.fleet_simulation import poisson
 
 SHORT = "Yes."
 URL = f"http://127.0.0.1:{PORT}/v1/audio/speech"
-_IDLE_S = 5.0
+_IDLE_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +87,17 @@ def processor_s() -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def machine_s() -> float:
+    """Processor time that everybody on this machine has spent, and what the host took from it."""
+    fields = [int(it) for it in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    user, nice, system, _idle, _iowait, irq, softirq, steal = fields[:8]
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
 async def fit(n: int) -> dict[str, Any]:
     """One request at a time: its times, and what it costs the cores."""
     async with httpx.AsyncClient(timeout=120) as client:
-        for voice in 2 * list(range(N_VOICES)):
+        for voice in range(N_VOICES):
             await ask(client, voice)
         begun = processor_s()
         await asyncio.sleep(_IDLE_S)
@@ -108,6 +116,18 @@ async def fit(n: int) -> dict[str, Any]:
     }
 
 
+async def pair_s(names: list[str], n: int) -> list[float]:
+    """First sounds where two replicas work all the time: cores share caches and memory."""
+    other = next(voice for voice, name in enumerate(names) if name != names[0])
+
+    async def listen(client: httpx.AsyncClient, voice: int) -> list[Answer]:
+        return [await ask(client, voice) for _ in range(n)]
+
+    async with httpx.AsyncClient(timeout=120) as client:
+        seen = await asyncio.gather(listen(client, 0), listen(client, other))
+    return [answer.first_s for answers in seen for answer in answers[1:]]
+
+
 async def homes() -> list[str]:
     """The replica of each voice."""
     async with httpx.AsyncClient(timeout=120) as client:
@@ -124,7 +144,7 @@ async def loaded(rate: float, seconds: float, seed: int, names: list[str]) -> di
     voices = [rng.randrange(N_VOICES) for _ in arrivals]
     async with httpx.AsyncClient(timeout=120, limits=httpx.Limits(max_connections=500)) as client:
         await asyncio.gather(*(ask(client, voice) for voice in range(N_VOICES)))
-        begun = time.monotonic()
+        begun, ours_s, all_s = time.monotonic(), processor_s(), machine_s()
 
         async def arrive(at: float, voice: int) -> Answer:
             await asyncio.sleep(begun + at - time.monotonic())
@@ -132,6 +152,7 @@ async def loaded(rate: float, seconds: float, seed: int, names: list[str]) -> di
 
         seen = await asyncio.gather(*map(arrive, arrivals, voices))
         took_s = time.monotonic() - begun
+        others_s = machine_s() - all_s - (processor_s() - ours_s)
     firsts = [answer.first_s for answer in seen if answer.is_answered]
     at_home = [answer.replica == names[voice] for answer, voice in zip(seen, voices, strict=True)]
     p50, p95 = map(float, np.percentile(firsts, (50, 95)))
@@ -139,8 +160,40 @@ async def loaded(rate: float, seconds: float, seed: int, names: list[str]) -> di
         "n": len(seen), "failed": len(seen) - len(firsts),
         "p50_s": round(p50, 4), "p95_s": round(p95, 4), "goodput": round(len(firsts) / took_s, 3),
         "at_home": round(float(np.mean(at_home)), 4),
+        "other_cores": round(others_s / took_s, 3),  # that were busy with what is not ours
         "arrivals_s": [round(at, 4) for at in arrivals], "voices": voices,
+        "first_s": [round(answer.first_s, 4) for answer in seen],
     }  # fmt: skip
+
+
+async def measure(given: argparse.Namespace, n_replicas: int) -> dict[str, Any]:
+    """A run under load, between two fits: the speed of a shared host drifts within minutes."""
+    names = await homes()
+    before = await fit(given.alone // 2)
+    n_cores = (os.cpu_count() or 1) - before["idle_cores"]
+    slowdown = 1.0
+    if n_replicas > 1:
+        both_s = float(np.mean(await pair_s(names, given.alone // 4)))
+        alone_s = float(np.mean(before["first_s"])) + before["overhead_s"]
+        share = min(1.0, n_cores / (2 * before["busy_cores"]))  # is accounted for by itself
+        slowdown = round(max(1.0, share * both_s / alone_s), 3)
+    n_at_once = min(n_replicas, n_cores / before["busy_cores"])
+    rate = given.load * n_at_once / (float(np.mean(before["first_s"])) * slowdown)
+    found = await loaded(rate, given.seconds, n_replicas, names)
+    after = await fit(given.alone // 2)
+    fitted = {
+        name: round((before[name] + after[name]) / 2, 4) for name in before if name != "first_s"
+    }
+    fitted |= {"slowdown": slowdown, "first_s": before["first_s"] + after["first_s"]}
+    drift = float(np.mean(after["first_s"]) / np.mean(before["first_s"]))
+    numbers = [sorted(set(names)).index(name) for name in names]
+    at = {
+        "replicas": n_replicas,
+        "rate": round(rate, 3),
+        "homes": numbers,
+        "drift": round(drift, 3),
+    }
+    return {**at, "fit": fitted, **found}
 
 
 async def run(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -153,40 +206,21 @@ async def run(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "threads": 1, "max_factor": 0.0, "max_streams": 1, "max_waiting": 500, "max_open": 500,
         "max_queued": 500, "cpus": 0.1, "drain_s": 2.0,
     }  # fmt: skip
-    runs, fitted = [], dict[str, Any]()
+    runs: list[dict[str, Any]] = []
+    hidden = ("arrivals_s", "voices", "first_s", "fit")
     try:
         for n_replicas in given.replicas:
             sized = {**args, "min_replicas": n_replicas, "max_replicas": n_replicas}
-            if not fitted:
+            if runs:
+                fleet.roll(sized)
+            else:
                 http = {"host": "127.0.0.1", "port": PORT}
                 fleet.up({"proxy_location": "HeadOnly", "http_options": http}, sized)
-                fitted = await fit(given.alone)
-                print({name: it for name, it in fitted.items() if name != "first_s"}, flush=True)
-            else:
-                fleet.roll(sized)
-            n_cores = (os.cpu_count() or 1) - fitted["idle_cores"]
-            n_at_once = min(n_replicas, n_cores / fitted["busy_cores"])
-            work_s = float(np.mean(fitted["first_s"])) + fitted["rest_s"]
-            rate = given.load * n_at_once / work_s
-            names = await homes()
-            numbers = [sorted(set(names)).index(name) for name in names]
-            at = {"replicas": n_replicas, "rate": round(rate, 3), "homes": numbers}
-            runs.append({**at, **await loaded(rate, given.seconds, n_replicas, names)})
-            shown = (
-                "replicas",
-                "rate",
-                "homes",
-                "n",
-                "failed",
-                "p50_s",
-                "p95_s",
-                "goodput",
-                "at_home",
-            )
-            print({name: runs[-1][name] for name in shown}, flush=True)
+            runs.append(await measure(given, n_replicas))
+            print({name: it for name, it in runs[-1].items() if name not in hidden}, flush=True)
     finally:
         fleet.down()
-    return {"fit": fitted, "runs": runs}
+    return {"runs": runs}
 
 
 def main() -> None:

@@ -49,6 +49,7 @@ class Fleet:
     max_open: int = 24  # per replica: more are refused
     n_cores: float = math.inf  # that all replicas share
     cores_per_replica: float = 1.0  # that one keeps busy while it works, with what serves it
+    slowdown: float = 1.0  # of each, where several work: cores share caches and memory
     n_voices_kept: int = 64  # per replica
 
 
@@ -220,7 +221,8 @@ class Simulation:
                 self._advance(it)
             n_busy = sum(bool(it.jobs) for it in self.replicas)
             wanted = n_busy * self.fleet.cores_per_replica
-            self._rate = min(1.0, self.fleet.n_cores / wanted) if wanted else 1.0
+            share = min(1.0, self.fleet.n_cores / wanted) if wanted else 1.0
+            self._rate = share / (self.fleet.slowdown if n_busy > 1 else 1.0)
             number = None
         some = self.replicas if number is None else [self.replicas[number]]
         for it in some:
@@ -283,10 +285,14 @@ def validate(file: Path) -> list[dict[str, Any]]:
 def _compared(run: dict[str, Any], one: dict[str, Any]) -> dict[str, Any]:
     """Replicas share the cores that Ray's idle processes leave, and what serves a request beside
     its replica (client, ingress, front) is computed on the same cores."""
-    rng, voices, fit = random.Random(2), iter(one["voices"]), run["fit"]
-    n_cores = run["cores"] - fit["idle_cores"]
+    rng, voices, fit = random.Random(2), iter(one["voices"]), one["fit"]
+    n_cores = run["cores"] - fit["idle_cores"] - one["other_cores"]
     fleet = Fleet(
-        one["replicas"], n_cores=n_cores, cores_per_replica=fit["busy_cores"], max_open=10**6
+        one["replicas"],
+        n_cores=n_cores,
+        cores_per_replica=fit["busy_cores"],
+        slowdown=fit["slowdown"],
+        max_open=10**6,
     )
     simulation = Simulation(
         fleet,
