@@ -286,7 +286,7 @@ def _compared(run: dict[str, Any], one: dict[str, Any]) -> dict[str, Any]:
     """Replicas share the cores that Ray's idle processes leave, and what serves a request beside
     its replica (client, ingress, front) is computed on the same cores."""
     rng, voices, fit = random.Random(2), iter(one["voices"]), one["fit"]
-    n_cores = run["cores"] - fit["idle_cores"] - one["other_cores"]
+    n_cores = run["cores"] - fit["idle_cores"]
     fleet = Fleet(
         one["replicas"],
         n_cores=n_cores,
@@ -307,7 +307,8 @@ def _compared(run: dict[str, Any], one: dict[str, Any]) -> dict[str, Any]:
     said = {"p50": outcome.percentile(0.5), "p95": outcome.percentile(0.95)}
     said = {name: round(value, 4) for name, value in (said | {"goodput": outcome.goodput}).items()}
     off = {name: round(said[name] / seen[name] - 1, 3) for name in seen}
-    row = {"load": run["load"], "replicas": one["replicas"], "n": one["n"], "measured": seen}
+    row = {name: one[name] for name in ("replicas", "n", "other_cores", "drift")}
+    row = {"load": run["load"], **row, "measured": seen}
     return {**row, "predicted": said, "off": off}
 
 
