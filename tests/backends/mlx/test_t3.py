@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -83,6 +83,21 @@ def test_slots_of_requests_that_ended_are_taken_again() -> None:
         engine.step((cancelled,))
         engine.cancel(cancelled)
     assert len(model._stores) == 1
+
+
+@pytest.mark.skipif(not device.choose().compiles, reason="MLX needs g++ here")
+def test_a_step_is_traced_once_for_all_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    traced, forward = [], t3.SlotStep._forward
+
+    def counted(*arguments: Any) -> Any:
+        traced.append(arguments)
+        return forward(*arguments)
+
+    monkeypatch.setattr(t3.SlotStep, "_forward", counted)
+    engine = TorchTokenEngine(mlx_t3("multilingual"))
+    for seed in range(3):
+        said(engine, [ask(engine, seed, "multilingual")])
+    assert len(traced) == 1
 
 
 def test_speech_beyond_the_last_position_is_refused_alone() -> None:

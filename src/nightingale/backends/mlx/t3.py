@@ -8,6 +8,7 @@ logits and watched attention, in one wait for the device.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from nightingale.backends.torch.t3.attention import Alignment, Heads
 from nightingale.backends.torch.t3.cache import KVCache
 from nightingale.backends.torch.t3.decode import Noise
 from nightingale.backends.torch.t3.guard import Guard
-from nightingale.backends.torch.t3.model import T3, Utterance
+from nightingale.backends.torch.t3.model import T3, T3Config, Utterance
 from nightingale.backends.torch.t3.prefix import Prefix
 from nightingale.backends.torch.t3.sampling import Sampler
 from nightingale.core import Options, Plan, T3Prompt
@@ -105,20 +106,48 @@ def look(query: mx.array, keys: mx.array, is_read: mx.array | None) -> mx.array:
     return mx.softmax(scores if is_read is None else mx.where(is_read, scores, -mx.inf), axis=-1)
 
 
-class SlotStore:
-    """Keys and values of N requests, and the step that takes all of them further."""
+class SlotStep:
+    """One token further for N slots: traced once for each capacity, for all stores."""
 
-    def __init__(self, step: SpeechStep, t3: T3, n_slots: int, *, compiles: bool) -> None:
-        config = t3.config
-        self._step, self._heads, self._n_layers = step, config.alignment_heads, config.n_layers
-        self.n_slots, self.n_rows = n_slots, 2 if config.is_llama else 1
-        d_head = config.d_model // config.n_heads
-        self._shape = n_slots * self.n_rows, config.n_heads, CAPACITY_BLOCK, d_head
-        self._keys = [mx.zeros(self._shape, step.dtype) for _ in range(config.n_layers)]
-        self._values = [mx.zeros(self._shape, step.dtype) for _ in range(config.n_layers)]
+    def __init__(self, step: SpeechStep, config: T3Config, n_slots: int, *, compiles: bool) -> None:
+        self.speech, self.config, self.n_slots = step, config, n_slots
+        self.n_rows = 2 if config.is_llama else 1  # of a slot: guidance has a row without text
         self._compiles = compiles
         self._compiled: dict[int, Any] = {}
-        self.holders: list[weakref.ref[MlxUtterance] | None] = [None] * n_slots
+
+    def __call__(
+        self, numbers: mx.array, keys: list[mx.array], values: list[mx.array], capacity: int
+    ) -> tuple[mx.array, list[mx.array], list[mx.array], list[mx.array]]:
+        """(3, N) tokens, indices and lengths -> logits (N, rows, V), attention of the watched
+        heads, keys and values."""
+        if capacity not in self._compiled:
+            forward = functools.partial(self._forward, capacity)
+            self._compiled[capacity] = mx.compile(forward) if self._compiles else forward
+        return self._compiled[capacity](numbers, keys, values)
+
+    def _forward(
+        self, capacity: int, numbers: mx.array, keys: list[mx.array], values: list[mx.array]
+    ) -> tuple[mx.array, list[mx.array], list[mx.array], list[mx.array]]:
+        (tokens, indices, lengths), heads = numbers, self.config.alignment_heads
+        x = mx.repeat(self.speech.embed(tokens, indices), self.n_rows, axis=0)[:, None]
+        positions = mx.repeat(lengths, self.n_rows)[:, None]
+        context = SlotContext(positions, list(keys), list(values), capacity, self.n_rows, heads)
+        logits = self.speech.logits(x, context)
+        looks = [context.looks[pair] for pair in heads]
+        return logits.reshape(self.n_slots, self.n_rows, -1), looks, context.keys, context.values
+
+
+class SlotStore:
+    """Keys and values of N requests."""
+
+    def __init__(self, step: SlotStep) -> None:
+        config, dtype = step.config, step.speech.dtype
+        self._step, self._n_rows = step, step.n_rows
+        d_head = config.d_model // config.n_heads
+        shape = step.n_slots * step.n_rows, config.n_heads, CAPACITY_BLOCK, d_head
+        self._keys = [mx.zeros(shape, dtype) for _ in range(config.n_layers)]
+        self._values = [mx.zeros(shape, dtype) for _ in range(config.n_layers)]
+        self.holders: list[weakref.ref[MlxUtterance] | None] = [None] * step.n_slots
 
     def free_slot(self) -> int | None:
         """One that nobody holds any more."""
@@ -127,10 +156,10 @@ class SlotStore:
 
     def put(self, slot: int, keys: list[mx.array], values: list[mx.array]) -> None:
         """A request moves in with what it has read, (rows, H, n, d_head) of each layer."""
-        n, rows = keys[0].shape[2], slice(slot * self.n_rows, (slot + 1) * self.n_rows)
+        n, rows = keys[0].shape[2], slice(slot * self._n_rows, (slot + 1) * self._n_rows)
         self.reserve(n + 1)
         for mine, its in ((self._keys, keys), (self._values, values)):
-            for layer in range(self._n_layers):
+            for layer in range(len(mine)):
                 mine[layer][rows, :, :n] = its[layer]
         mx.eval(self._keys, self._values)
 
@@ -148,34 +177,12 @@ class SlotStore:
         """Read in every slot a token, of an index, behind so many positions: logits, (N, rows, V),
         and the attention of watched heads, (N, capacity) each. Slots whose result is not used read
         theirs again later."""
-        if capacity not in self._compiled:
-            forward = self._forward(capacity)
-            self._compiled[capacity] = mx.compile(forward) if self._compiles else forward
-        numbers = mx.array(list(reads)).T  # (3, N)
+        numbers, heads = mx.array(list(reads)).T, self._step.config.alignment_heads
         keys, values, self._keys, self._values = self._keys, self._values, [], []
-        logits, looks, self._keys, self._values = self._compiled[capacity](numbers, keys, values)
+        logits, looks, self._keys, self._values = self._step(numbers, keys, values, capacity)
         del keys, values  # so that their memory can be written to
         mx.eval(logits, looks, self._keys, self._values)  # the one wait
-        return to_torch(logits), dict(zip(self._heads, map(to_torch, looks), strict=True))
-
-    def _forward(self, capacity: int) -> Any:
-        def forward(
-            numbers: mx.array,
-            keys: list[mx.array],
-            values: list[mx.array],
-        ) -> tuple[mx.array, list[mx.array], list[mx.array], list[mx.array]]:
-            tokens, indices, lengths = numbers
-            x = mx.repeat(self._step.embed(tokens, indices), self.n_rows, axis=0)[:, None]
-            positions = mx.repeat(lengths, self.n_rows)[:, None]
-            context = SlotContext(
-                positions, list(keys), list(values), capacity, self.n_rows, self._heads
-            )
-            logits = self._step.logits(x, context)
-            looks = [context.looks[pair] for pair in self._heads]
-            by_slot = logits.reshape(self.n_slots, self.n_rows, -1)
-            return by_slot, looks, context.keys, context.values
-
-        return forward
+        return to_torch(logits), dict(zip(heads, map(to_torch, looks), strict=True))
 
 
 class MlxUtterance(Utterance):
@@ -204,8 +211,7 @@ class MlxUtterance(Utterance):
             alignment.text = self.text_span
         logits, looks, context = model.read_prompt(self._text, self._prefix, heads)
         self.length = context.keys[0].shape[2]
-        self.store, self.slot_number = model.place(self)
-        self.store.put(self.slot_number, context.keys, context.values)
+        self.store, self.slot_number = model.place(self, context)
         return self.finish(logits, looks)
 
     def next(self, token: Tensor, index: int) -> Tensor:
@@ -244,7 +250,9 @@ class MlxT3(T3):
         )
         if self.config.is_llama:
             self.text_pos_emb, self.speech_pos_emb = slow.text_pos_emb, slow.speech_pos_emb
-        self._step, self._placement, self._n_slots = step, placement, n_slots
+        self._step, self._placement = step, placement
+        compiles = placement.compiles
+        self._slot_step = SlotStep(step, self.config, max(1, n_slots), compiles=compiles)
         self._stores: list[SlotStore] = []
 
     def _prepare(
@@ -299,22 +307,20 @@ class MlxT3(T3):
     def step_bytes(self) -> int:
         return self._step.n_bytes
 
-    def place(self, utterance: MlxUtterance) -> tuple[SlotStore, int]:
-        """A slot for a request, until nobody holds it any more."""
+    def place(self, utterance: MlxUtterance, read: PromptContext) -> tuple[SlotStore, int]:
+        """A slot for a request and what it has read, until nobody holds it any more."""
         self._stores = [one for one in self._stores if any(it and it() for it in one.holders)]
-        for store in self._stores:
-            slot = store.free_slot()
-            if slot is not None:
-                break
-        else:
-            store, slot = self._new_store(), 0
-            self._stores.append(store)
+        with self._placement.computing():
+            for store in self._stores:
+                slot = store.free_slot()
+                if slot is not None:
+                    break
+            else:
+                store, slot = SlotStore(self._slot_step), 0
+                self._stores.append(store)
+            store.put(slot, read.keys, read.values)
         store.holders[slot] = weakref.ref(utterance)
         return store, slot
-
-    def _new_store(self) -> SlotStore:
-        n_slots, compiles = max(1, self._n_slots), self._placement.compiles
-        return SlotStore(self._step, self, n_slots, compiles=compiles)
 
     @torch.inference_mode()
     def next_together(
