@@ -112,7 +112,7 @@ def test_silence_is_not_the_first_sound_of_a_stream() -> None:
     ("arguments", "place"),
     [
         (["quantize", "fledgling"], "nightingale.loader.pack_t3"),
-        (["bench"], "nightingale.pipeline.Nightingale.load"),
+        (["bench"], "nightingale.loader.load_components"),
         (["verify"], "nightingale.pipeline.Nightingale.load"),
         (["pull", "nano"], "nightingale.weights.fetch.pull"),
         (["doctor"], "nightingale.backends.torch.backend.choose"),
