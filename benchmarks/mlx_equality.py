@@ -89,7 +89,8 @@ class Differences:
 
 
 def fast_blas() -> None:
-    """Products of MLX on Linux by torch's BLAS, ten times faster. Before MLX is imported."""
+    """Products of MLX on Linux by torch's BLAS, ten times faster. Before MLX is imported, and never
+    beside faster-whisper: it takes the same symbols, and then hears nonsense."""
     library = Path(torch.__file__).parent / "lib/libtorch_cpu.so"
     if library.is_file():
         ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)

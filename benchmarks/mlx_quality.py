@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,7 +23,6 @@ from typing import Any
 
 import torch
 
-from benchmarks.mlx_equality import fast_blas
 from nightingale import Nightingale
 from nightingale.audio import files
 from nightingale.core import SAMPLES_PER_SECOND, Plan
@@ -36,6 +36,7 @@ from training.work import work
 WAYS = (("torch", "fp32"), ("mlx", "int8"), ("mlx", "int4"))
 VOICE = "heart"
 KNOWN = Path(__file__).parents[1] / f"tests/quality/voices/{VOICE}_known.ogg"
+MAX_BASELINE = 0.3  # word error rate of the reference: beyond, the judge is broken
 FIGURES = ("words", "characters", "own_voice", "pace")
 Rows = dict[tuple[str, int], Row]  # by way and number of the sentence
 
@@ -67,7 +68,6 @@ def _row(given: dict[str, Any]) -> Row:
 
 def judge(given: argparse.Namespace) -> None:
     until, done = time.monotonic() + given.seconds, read(given.rows)
-    fast_blas()
     torch.set_num_threads(1)
     models = {f"{backend} {t3}": loaded(backend, t3) for backend, t3 in WAYS}
     assets = work() / "assets"
@@ -94,6 +94,8 @@ def report(rows: Rows) -> dict[str, Any]:
     for way in ways:
         facts = Report(tuple(rows[way, number] for number in numbers)).facts()
         found[way] = {name: facts[name] for name in FIGURES}
+    if numbers and found[ways[0]]["words"]["value"] > MAX_BASELINE:
+        sys.exit(f"the judge does not understand the reference: {found}")
     return found
 
 
