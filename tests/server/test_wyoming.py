@@ -69,7 +69,7 @@ def sound(events: list[Event]) -> bytes:
 def test_it_says_what_it_can(server: Server) -> None:
     info = Info.from_event(converse(server, [Describe()], Info)[0])
     assert info.tts[0].supports_synthesize_streaming
-    assert [voice.name for voice in info.tts[0].voices] == ["default"]
+    assert info.tts[0].voices[0].name == "default"  # other tests may have added some
     assert Pong.is_type(converse(server, [Ping()], Pong)[0].type)
 
 
