@@ -58,6 +58,18 @@ def test_a_token_log_goes_on_in_the_middle_of_a_part_with_the_same_bytes(
     assert n_parts == {0, 1}, "in the first part, and in the second"
 
 
+def test_a_token_log_on_its_way_does_not_grow_with_its_stream(model: Nightingale) -> None:
+    """The worker packs it in another thread while the next tokens are noted."""
+    speech = speak(model)
+    next(speech)
+    on_its_way = speech.token_log.to_json()
+    packed = json.dumps(on_its_way)
+    for _ in range(5):
+        speech.step()
+    assert len(speech.token_log.attempts[0].tokens) > len(on_its_way["attempts"][0][0])
+    assert json.dumps(on_its_way) == packed
+
+
 def test_forced_tokens_decide_and_not_what_would_be_drawn(model: Nightingale) -> None:
     """The log of seed 3 with the text of seed 4, its digest forged: the sound is another one."""
     _, behind = broken_off(model, 1)

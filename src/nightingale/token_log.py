@@ -72,6 +72,7 @@ class TokenLog:
             )
 
     def to_json(self) -> dict[str, Any]:
+        """A snapshot: another thread packs it while this log grows."""
         return {**self._entries(), "digest": self._digest(self.key)}
 
     @classmethod
@@ -82,7 +83,9 @@ class TokenLog:
         return cls(int(stored["n_parts"]), attempts, str(stored["digest"]))
 
     def _entries(self) -> dict[str, Any]:
-        attempts = [[it.tokens, it.places, it.is_said, it.first_audible] for it in self.attempts]
+        attempts = [
+            [[*it.tokens], [*it.places], it.is_said, it.first_audible] for it in self.attempts
+        ]
         return {"n_parts": self.n_parts, "attempts": attempts}
 
     def _digest(self, key: str) -> str:
