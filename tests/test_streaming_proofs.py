@@ -64,9 +64,9 @@ def test_a_planted_click_is_found(at: int) -> None:
 
 @pytest.mark.slow
 def test_a_cancel_stops_within_a_step(tts: Nightingale) -> None:
-    found = cancels.cancels(tts, 20)
-    assert len(found.stopped_ms) + found.n_finished == 20
-    assert len(found.stopped_ms) > 5
+    found = cancels.cancels(tts, 10)
+    assert len(found.stopped_ms) + found.n_finished == 10
+    assert len(found.stopped_ms) > 2
     assert found.n_after == found.n_late == 0
 
 
@@ -76,7 +76,7 @@ def test_late_windows_cost_as_early_ones_and_memory_does_not_grow(tts: Nightinga
         tts, tts.components.plan.window_sizes[2], 2, early=2, late=6, near=2
     )
     assert 0.6 < statistics.median(ratios) < 1.6
-    held = flat.memory(tts, 0.6)  # an hour of it: benchmarks/streaming memory
+    held = flat.memory(tts, 0.4)  # an hour of it: benchmarks/streaming memory
     assert max(held.mb) - min(held.mb) < 100, held
 
 

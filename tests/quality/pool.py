@@ -10,10 +10,11 @@ import functools
 import multiprocessing
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -26,6 +27,7 @@ from training.work import work
 N_PROCESSES = 2
 
 Pending = Callable[[], Report]
+Judges = Literal["words", "words and voice", "all"]  # "all": sound too
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +38,8 @@ class Task:
     seed: int
     decoder: str
     name: str  # of the voice
-    recording: Path | None = None  # to clone it from
-    words_only: bool = False  # neither voice nor sound is asked about
+    voice: Voice | None = None  # None: the model's own
+    judges: Judges = "all"
 
 
 @contextmanager
@@ -63,15 +65,20 @@ def speak_and_score(
     return lambda: Report(tuple(row.result() for row in rows))
 
 
-def _judged(clip: Clip, voices: dict[str, Embedding], words_only: bool = False) -> Row:
+def clone(pool: Executor, recording: Path) -> Future[Voice]:
+    """Takes as long as several clips: once for both processes."""
+    return pool.submit(_cloned, recording)
+
+
+def _judged(clip: Clip, voices: dict[str, Embedding], judges: Judges = "all") -> Row:
     judge = _judge()
-    return (Judge(judge.transcriber) if words_only else judge).score_one(clip, voices)
+    few = Judge(judge.transcriber, None if judges == "words" else judge.speakers)
+    return (judge if judges == "all" else few).score_one(clip, voices)
 
 
 def _spoken(task: Task, voices: dict[str, Embedding]) -> Row:
-    voice = _cloned(task.recording) if task.recording else None
-    audio = _engine(task.decoder).say(task.text, voice, seed=task.seed)
-    return _judged(Clip(audio.samples, task.text, task.name), voices, task.words_only)
+    audio = _engine(task.decoder).say(task.text, task.voice, seed=task.seed)
+    return _judged(Clip(audio.samples, task.text, task.name), voices, task.judges)
 
 
 @functools.cache
@@ -85,6 +92,5 @@ def _engine(decoder: str) -> Nightingale:
     return Nightingale.load("fledgling", home=home, device="cpu", decoder=decoder)
 
 
-@functools.cache
 def _cloned(recording: Path) -> Voice:
     return _engine("standard").clone(recording)

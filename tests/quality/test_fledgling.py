@@ -18,14 +18,14 @@ from nightingale.core import SAMPLES_PER_SECOND
 from nightingale.measure import texts
 from nightingale.measure.quality import Clip, Judge, Report
 from nightingale.measure.speakers import Embedding
-from tests.quality.pool import Task, speak_and_score
+from tests.quality.pool import Judges, Task, clone, speak_and_score
 
 pytestmark = pytest.mark.quality
 
 VOICES = Path(__file__).parent / "voices"  # spoken by the teachers; af_sarah was never learned from
 OWN_VOICE = "heart"
 CLONED = ("am_michael", "bf_emma", "af_sarah")
-N_SENTENCES, N_SHORT, N_CLONED = 20, 20, 6  # the last of each voice
+N_SENTENCES, N_SHORT, N_CLONED = 20, 20, 5  # the last of each voice
 
 Said = Callable[[str], Report]
 
@@ -43,27 +43,27 @@ def voices(judge: Judge) -> dict[str, Embedding]:
 def said(pool: Executor, voices: dict[str, Embedding]) -> Said:
     """What the judge says of each way to speak; each clip is heard once."""
     sentences = texts.read("held_out", N_SENTENCES)
+    voices_made = {name: clone(pool, VOICES / f"{name}_cloned.ogg") for name in CLONED}
 
-    def own(few: Sequence[str], decoder: str, *, words_only: bool = False) -> list[Task]:
+    def own(few: Sequence[str], decoder: str, judges: Judges = "words") -> list[Task]:
         return [
-            Task(text, seed, decoder, OWN_VOICE, words_only=words_only)
-            for seed, text in enumerate(few)
+            Task(text, seed, decoder, OWN_VOICE, judges=judges) for seed, text in enumerate(few)
         ]
 
     paragraphs = [" ".join(sentences[at : at + 5]) for at in (0, 5, 10)]
-    clones = [
-        Task(text, seed, "standard", name, VOICES / f"{name}_cloned.ogg")
-        for name in CLONED
-        for seed, text in enumerate(sentences[:N_CLONED])
-    ]
     ways = {
-        "standard": own(sentences, "standard"),
-        "meanflow": own(sentences, "meanflow", words_only=True),
-        "short": own(texts.read("short", N_SHORT), "standard", words_only=True),
-        "paragraphs": own(paragraphs, "standard", words_only=True),
-        "clones": clones,
+        "standard": own(sentences, "standard", "all"),
+        "meanflow": own(sentences, "meanflow"),
+        "short": own(texts.read("short", N_SHORT), "standard"),
+        "paragraphs": own(paragraphs, "standard"),
     }
     pending = {way: speak_and_score(pool, tasks, voices) for way, tasks in ways.items()}
+    clones = [
+        Task(text, seed, "standard", name, made.result(), "words and voice")
+        for name, made in voices_made.items()
+        for seed, text in enumerate(sentences[:N_CLONED])
+    ]
+    pending["clones"] = speak_and_score(pool, clones, voices)
     return functools.cache(lambda way: pending[way]())
 
 

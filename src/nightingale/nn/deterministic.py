@@ -62,10 +62,13 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 @functools.cache
+@one_thread()
 def rows_are_independent() -> bool:
     """Whether the library sums a row of a product alike among any number of rows above `FEW`.
 
-    It does where it was tried; another one, or another processor, is not taken on trust.
+    It does where it was tried; another one, or another processor, is not taken on trust. On one
+    thread, which these products do not depend on: teams that wait for each other beside a busy
+    process took seconds.
     """
     made, least = torch.Generator().manual_seed(0), max(FEW) + 1
     for n_in, n_out in ((256, 1024), (512, 512), (80, 256)):
