@@ -22,7 +22,7 @@ from nightingale.measure.quality import Clip, Judge
 from tests.quality.pool import processes
 from training.work import work
 
-N_ENROLLED, N_JUDGED = 3, 1  # clips of each voice
+N_ENROLLED, N_JUDGED = 3, 2  # clips of each voice
 MIN_LETTERS, MAX_LETTERS = 40, 90  # of a text from the corpus
 
 TEACHER_VOICES = ("heart", "am_michael", "bf_emma")
@@ -32,6 +32,7 @@ TEXTS = (
     "Please close the window before you leave, because it will rain tonight.",
     "My sister bought fresh bread and cheese at the market this morning.",
     "The children were playing in the garden when the storm began.",
+    "He opened the letter, read it twice, and smiled.",
 )
 assert len(TEXTS) == N_ENROLLED + N_JUDGED
 
