@@ -55,16 +55,16 @@ Task = tuple[int, str, float]  # number of the sentence, method, speed
 
 
 def tasks(name: str, n_rounds: int) -> Iterator[Task]:
-    """Each sentence at another speed in each round, then at speed 1; some of them both ways."""
+    """Each sentence at speed 1, then at another speed in each round; some of them both ways."""
     numbers = range(len(SETS[name]))
+    for number in numbers:
+        yield number, "mel", 1.0
     for turn in range(n_rounds):
         for number in numbers:
             speed = SPEEDS[(number + turn) % len(SPEEDS)]
             yield number, "mel", speed
             if not turn and name == "choice":
                 yield number, "encoder", speed
-    for number in numbers:
-        yield number, "mel", 1.0
 
 
 class Speaker:
