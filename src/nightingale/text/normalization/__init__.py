@@ -7,19 +7,32 @@ came from; what is not recognised stays as it was. Knows nothing of models and t
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 from nightingale.errors import OptionError
 from nightingale.text.languages import language_code
 from nightingale.text.normalization import languages as by_hand
-from nightingale.text.normalization.patterns import BEGINNING, NO_BEGINNING, patterns, trigger
+from nightingale.text.normalization.patterns import (
+    ADDRESS,
+    BEGINNING,
+    INSIDE,
+    NO_BEGINNING,
+    RUN,
+    beginning_before,
+    patterns,
+    trigger,
+)
 from nightingale.text.normalization.readers import (
-    READERS,
+    AT_ONCE,
+    SIGNS,
     character_name,
     day_first_date,
-    whole_number,
+    read,
+    signed_number,
 )
 
 OFF = "off"
@@ -29,6 +42,7 @@ DAY_FIRST = "en-GB"  # English where 3/4 is in April; as in Australia, India, Ir
 _DAY_FIRST = re.compile(r"-(?:gb|uk|au|nz|ie|in|za|sg|hk|ng|ke)\b")
 _MAX_PASSES = 4
 _WORD = re.compile(r"\S+")
+_new = tuple.__new__  # of a Replacement, in half the time
 _REACH = 96  # characters before a figure, within which what it belongs to begins
 
 
@@ -129,45 +143,67 @@ def spell_out(text: str, language: str | None) -> str:
 
 
 def _read_once(text: str, language: str, *, is_day_first: bool) -> NormalizedText:
-    changes, end, n_tried = [], 0, 0
+    changes, first = list[Replacement](), 0
     next_hit, may_be_year = trigger(language).search, language != "zh"
-    while hit := next_hit(text, end if end > n_tried else n_tried):
-        place, kind, found = hit.start(), hit.lastgroup, None
-        first, n_tried = (end if end > n_tried else n_tried), place + 1
+    while hit := next_hit(text, first):
+        place, end = hit.span()
+        kind, found = hit.lastgroup, None
         if first < place and (first < place - 1 or text[first] not in NO_BEGINNING):
-            found = _begun_before(text, first, place, language)
-        if found is None and kind == "lone":
-            end = hit.end()
-            said = whole_number(hit[0], language, may_be_year)
-            changes.append(Replacement(place, end, said))
+            found = _begun_before(text, first, place, language, kind)
+        first = place + 1
+        if found is None and kind in AT_ONCE:
+            first = end
+            said = AT_ONCE[kind](hit, language, may_be_year)
+            changes.append(_new(Replacement, (place, end, said)))
+            continue
+        if isinstance(found, str):
+            first = end
+            said = signed_number(found, hit[0], language)
+            changes.append(_new(Replacement, (place - 1, end, said)))
             continue
         if found is None and (found := _begun_at(hit, language)) is None:
             continue
         found, spoken = _spoken(found, language, is_day_first)
         end = found.end()
+        first = max(first, end)
         if spoken and spoken != found[0]:
             changes.append(Replacement(found.start(), end, spoken))
     return NormalizedText(text, tuple(changes))
 
 
-def _begun_before(text: str, first: int, place: int, language: str) -> re.Match[str] | None:
-    """What a figure belongs to may begin in the two words before it."""
+def _begun_before(
+    text: str, first: int, place: int, language: str, kind: str | None
+) -> re.Match[str] | str | None:
+    """What a figure belongs to may begin in the two words before it; the sign of a plain number."""
+    if kind is None:
+        beginning = BEGINNING
+    else:
+        is_address = text[place - 1] in RUN and ADDRESS.match(text, place) is not None
+        beginning = beginning_before(language, is_address)
+    low = place - _REACH
+    start = beginning.search(text, first if first > low else low, place)
+    if start is None:
+        return None
+    at = start.start()
+    if at < place - 1 and at < (low := _word_before(text, place)):
+        start = beginning.search(text, low, place)
+    elif kind == "lone" and at == place - 1 and start[0] in SIGNS:
+        return None if place > 1 and INSIDE.match(text, place - 2) else start[0]
     known = patterns(language)
-    if first < place - 1:
-        first = max(first, _word_before(text, place))
-    for start in BEGINNING.finditer(text, first, place):
+    while start is not None:
         pattern = known.letter if start[0].isalpha() else known.figure
         if found := pattern.match(text, start.start()):
             return found
+        start = beginning.search(text, start.end(), place)
     return None
 
 
 def _begun_at(hit: re.Match[str], language: str) -> re.Match[str] | None:
-    if hit.lastgroup == "digits":
-        return hit
     known, text, place = patterns(language), hit.string, hit.start()
-    if hit.lastgroup:
+    if hit.lastgroup == "joined":
         return known.joined.match(text, place)
+    if hit.lastgroup:
+        return known.figure.match(text, place)
     if not BEGINNING.match(text, place):
         return None
     return (known.letter if text[place].isalpha() else known.figure).match(text, place)
@@ -182,42 +218,41 @@ def _spoken(
     kind = found.lastgroup  # the group around all others of a pattern ends last
     assert kind is not None
     is_date = is_day_first and kind == "date"
-    spoken = day_first_date(found) if is_date else READERS[kind](found, language)
+    spoken = day_first_date(found) if is_date else read(found, language)
     if spoken is None and kind != "tag":
         plain = patterns(language).plain.match(found.string, found.start())
-        if plain is not None and plain.lastgroup is not None:
-            return plain, READERS[plain.lastgroup](plain, language)
+        if plain is not None:
+            return plain, read(plain, language)
     return found, spoken
 
 
 def composed(first: NormalizedText, second: NormalizedText) -> NormalizedText:
     """What came of the first, read once more; changes that meet become one."""
-    shift, known = 0, list[tuple[int, int, int]]()  # (start, end) as spoken, end as written
-    for change in first.replacements:
-        start = change.start + shift
-        known.append((start, start + len(change.spoken), change.end))
-        shift += len(change.spoken) - (change.end - change.start)
-    blocks = list[list[int]]()
-    ranges = [(start, end) for start, end, _ in known]
-    for start, end in sorted([*ranges, *((c.start, c.end) for c in second.replacements)]):
-        if blocks and start < blocks[-1][1]:
-            blocks[-1][1] = max(blocks[-1][1], end)
-        else:
-            blocks.append([start, end])
-
-    changes, later, at, offset = [], deque(second.replacements), 0, 0
-    for start, end in blocks:
-        written_start = start + offset
-        while at < len(known) and known[at][1] <= end:
-            offset = known[at][2] - known[at][1]
-            at += 1
-        inside = []
-        while later and later[0].start < end:
-            change = later.popleft()
-            inside.append(Replacement(change.start - start, change.end - start, change.spoken))
+    known, later, changes, at = first.replacements, second.replacements, list[Replacement](), 0
+    shifts = accumulate(len(c.spoken) - (c.end - c.start) for c in known)
+    ends = [c.end + shift for c, shift in zip(known, shifts, strict=True)]  # as spoken
+    n_later = 0
+    while n_later < len(later):
+        start, end = later[n_later].start, later[n_later].end
+        low = high = bisect_right(ends, start, at)
+        n_first, changes[len(changes) :] = n_later, known[at:low]
+        while True:  # what overlaps it, and what overlaps that
+            if high < len(known) and ends[high] - len(known[high].spoken) < end:
+                start, end = min(start, ends[high] - len(known[high].spoken)), max(end, ends[high])
+                high += 1
+            elif n_later < len(later) and later[n_later].start < end:
+                end = max(end, later[n_later].end)
+                n_later += 1
+            else:
+                break
+        inside = [
+            Replacement(c.start - start, c.end - start, c.spoken) for c in later[n_first:n_later]
+        ]
         spoken = NormalizedText(second.written[start:end], tuple(inside)).spoken
-        changes.append(Replacement(written_start, end + offset, spoken))
-    return NormalizedText(first.written, tuple(changes))
+        offsets = [known[n - 1].end - ends[n - 1] if n else 0 for n in (low, high)]
+        changes.append(Replacement(start + offsets[0], end + offsets[1], spoken))
+        at = high
+    return NormalizedText(first.written, (*changes, *known[at:]))
 
 
 def _word_before(text: str, at: int) -> int:

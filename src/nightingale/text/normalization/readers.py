@@ -15,6 +15,8 @@ from nightingale.text.normalization.written import ascii_digits, parse
 Reader = Callable[[re.Match[str], str], str | None]  # None: leave it as it is
 
 _ROMAN_VALUES = {"I": 1, "V": 5, "X": 10}
+SIGNS = frozenset("-−#")  # of a plain number
+_FRACTIONS = {"½": by_hand.HALF, "¼": by_hand.QUARTER, "¾": by_hand.QUARTERS}
 _CHARACTERS = {".": "DOT", "/": "SLASH", "-": "HYPHEN", "_": "UNDERSCORE", "@": "AT", "+": "PLUS"}
 
 
@@ -174,8 +176,7 @@ def _is_range(left: str, right: str) -> bool:
 
 def _fraction(found: re.Match[str], language: str) -> str | None:
     if found["sign"]:
-        table = {"½": by_hand.HALF, "¼": by_hand.QUARTER, "¾": by_hand.QUARTERS}
-        said = table[found["sign"]][language]
+        said = _FRACTIONS[found["sign"]][language]
         lead = found["whole_part"]
         glue = "" if language in by_hand.TIGHT else " "
         if not lead:
@@ -213,6 +214,14 @@ def _number(found: re.Match[str], language: str) -> str | None:
     return lead + (_signed(minus, said, language) or "")
 
 
+def signed_number(sign: str, plain: str, language: str) -> str:
+    """A whole number behind one of `SIGNS`."""
+    said = whole_number(plain, language, False)
+    if sign == "#":
+        return f"{by_hand.NUMBER_SIGN[language]} {said}"
+    return _signed(sign, said, language) or said
+
+
 def _ruler(found: re.Match[str], language: str) -> str | None:
     name, roman = found["name"], found["roman"]
     if not name[0].isupper() or name.isupper():
@@ -248,9 +257,9 @@ def _abbreviation(found: re.Match[str], language: str) -> str:
     return said + "." * is_end
 
 
-def _rest(found: re.Match[str], language: str) -> str:
+def _rest(found: re.Match[str], language: str, _may_be_year: bool = False) -> str:
     """Figures inside a word: MP3, 3D."""
-    said = _inner_number(found["digits"], language)
+    said = _inner_number(found[0], language)
     if language in by_hand.TIGHT:
         return said
     text, (start, end) = found.string, found.span()
@@ -276,4 +285,41 @@ READERS: dict[str, Reader] = {
     "measure": _measure, "ordinal_number": _ordinal, "range": _range, "fraction": _fraction,
     "plain": _number, "ruler": _ruler, "capital_word": _capitals, "abbreviation": _abbreviation,
     "digits": _rest,
+}  # fmt: skip
+
+# What is said depends on what is found, and on nothing beside it.
+_ALONE = frozenset(("url", "email", "phone", "clock_time", "money", "measure", "fraction", "ruler"))
+_ALONE_BUT_IN = {
+    "plain": "zh", "iso": "de", "date": "de", "named_date": "de", "ordinal_number": "de",
+}  # fmt: skip
+_kept = dict[tuple[Reader, str, str], str | None]()
+
+
+def read(found: re.Match[str], language: str) -> str | None:
+    """None: leave it as it is."""
+    kind = found.lastgroup  # the group around all others of a pattern ends last
+    assert kind is not None
+    reader = READERS[kind]
+    if kind not in _ALONE and _ALONE_BUT_IN.get(kind, language) == language:
+        return reader(found, language)
+    key = reader, language, found[0]
+    spoken = _kept.get(key, "")
+    if spoken == "":
+        if len(_kept) >= N_CACHED:
+            _kept.clear()
+        spoken = _kept[key] = reader(found, language)
+    return spoken
+
+
+def _lone_number(found: re.Match[str], language: str, may_be_year: bool) -> str:
+    return whole_number(found[0], language, may_be_year)
+
+
+def _lone_fraction(found: re.Match[str], language: str, _may_be_year: bool) -> str:
+    return _FRACTIONS[found[0]][language]
+
+
+# What `trigger` finds and is read without another pattern.
+AT_ONCE: dict[str | None, Callable[[re.Match[str], str, bool], str]] = {
+    "lone": _lone_number, "digits": _rest, "sign": _lone_fraction,
 }  # fmt: skip

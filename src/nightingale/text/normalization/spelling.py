@@ -6,23 +6,19 @@ Rules of CLDR, as `unicode-rbnf` carries them. Knows nothing of how numbers are 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable
 from decimal import Decimal
 from functools import cache, lru_cache
 from importlib import resources
 from typing import Any
 
-from unicode_rbnf import RbnfEngine
-from unicode_rbnf.engine import NoRuleForNumberError, RulesetNotFoundError
 from unicode_rbnf.plural_rules import get_plural_category
 
 from nightingale.text.normalization import languages as by_hand
+from nightingale.text.normalization.rules import NumberRules
 
 MAX_DIGITS = 12  # of a number that has a name
 N_CACHED = 4096
-_N_PARTS = 1000
-_DECIMAL = re.compile(r"\d")
+_N_PLURALS = 100
 _ZERO = {"ja": "零", "zh": "零"}
 _NORDIC = ("da", "no", "sv")  # "tjugohundra" is said, too, but "tvåtusen" more often
 _GENDER_RULES = {"common": ("common", "reale"), None: ()}
@@ -37,48 +33,37 @@ def table() -> dict[str, Any]:
 
 
 @cache
-def _engine(language: str) -> RbnfEngine:
-    """Rules refer to rules for parts of a number; parts below 1,000 are common to many numbers."""
-    engine = RbnfEngine.for_language(language)
-    spell = engine.iter_format_number
-
-    @cache
-    def cached(number: int, rules: str) -> tuple[str, ...]:
-        return tuple(spell(number, rules))
-
-    def spelled(number: int, ruleset_name: str, **_tolerance: float) -> Iterable[str]:
-        return (cached if number < _N_PARTS else spell)(number, ruleset_name)
-
-    engine.iter_format_number = spelled  # type: ignore[method-assign, assignment]
-    return engine
+def _rules(language: str) -> NumberRules:
+    return NumberRules(language)
 
 
-@lru_cache(N_CACHED)
 def _format(language: str, n: int, rules: str) -> str | None:
     """None: the rules end before this number."""
     try:
-        text = "".join(_engine(language).iter_format_number(n, f"spellout-{rules}"))
-    except (NoRuleForNumberError, RulesetNotFoundError):
+        return _rules(language).spell(n, f"spellout-{rules}").strip()
+    except KeyError:
         return None
-    if _DECIMAL.search(text):
-        return None
-    return text.replace("\u00ad", "").replace("\u200b", "").replace("〇", "零").strip()
 
 
 def _has(language: str, rules: str) -> bool:
-    return f"spellout-{rules}" in _engine(language).rulesets
+    return f"spellout-{rules}" in _rules(language)
+
+
+@cache
+def _cardinal_rules(language: str, gender: str | None) -> str:
+    for form in _GENDER_RULES.get(gender, (gender,)):
+        if _has(language, f"cardinal-{form}"):
+            return f"cardinal-{form}"
+    rules = by_hand.CARDINAL.get(language)
+    if rules is None:
+        rules = "cardinal" if _has(language, "cardinal") else "numbering"
+    return rules
 
 
 @lru_cache(N_CACHED)
 def cardinal(n: int, language: str, gender: str | None = None) -> str:
     """How many; with the gender of what is counted, where the language minds."""
-    for form in _GENDER_RULES.get(gender, (gender,)):
-        if _has(language, f"cardinal-{form}"):
-            return _format(language, n, f"cardinal-{form}") or digits(str(n), language)
-    rules = by_hand.CARDINAL.get(language)
-    if rules is None:
-        rules = "cardinal" if _has(language, "cardinal") else "numbering"
-    return _format(language, n, rules) or digits(str(n), language)
+    return _format(language, n, _cardinal_rules(language, gender)) or digits(str(n), language)
 
 
 def ordinal(n: int, language: str, form: str = "") -> str | None:
@@ -148,8 +133,21 @@ def decimal(before: str, after: str, language: str) -> str:
     return glue.join([whole(before or "0", language), by_hand.POINT[language], fraction])
 
 
-@lru_cache(N_CACHED)
 def plural(before: str, after: str, language: str) -> str:
     """The category of a count, by the rules of CLDR."""
-    number = Decimal(f"{before or 0}.{after}") if after else int(before or 0)
-    return get_plural_category(language, number)
+    if after:
+        return _fraction_plural(before, after, language)
+    n = int(before or 0)
+    if n >= _N_PLURALS:  # the rules look at the last two digits, and at whole millions
+        n = 1_000_000 if n % 1_000_000 == 0 else _N_PLURALS + n % _N_PLURALS
+    return _plural(n, language)
+
+
+@cache
+def _plural(n: int, language: str) -> str:
+    return get_plural_category(language, n)
+
+
+@lru_cache(N_CACHED)
+def _fraction_plural(before: str, after: str, language: str) -> str:
+    return get_plural_category(language, Decimal(f"{before or 0}.{after}"))

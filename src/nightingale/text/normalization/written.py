@@ -13,7 +13,8 @@ from nightingale.text.normalization.spelling import N_CACHED, table
 _SPACES = re.compile(r"[\s\u00a0\u202f'’]")
 _GROUPED = re.compile(r"\d{1,3}(?:[.,]\d{3})+|\d{1,2}(?:,\d{2})+,\d{3}")  # and lakhs
 NUMBER = (
-    r"(?:\d{1,3}(?:[\u00a0\u202f]\d{3}){1,4}(?!\d)|\d{1,3}(?:['’]\d{3}){1,4}(?!\d)|\d+)(?:[.,]\d+)*"
+    r"(?:(?=\d{1,3}+[\u00a0\u202f'’])"
+    r"(?:\d{1,3}(?:[\u00a0\u202f]\d{3}){1,4}(?!\d)|\d{1,3}(?:['’]\d{3}){1,4}(?!\d))|\d+)(?:[.,]\d+)*"
 )
 SPACED = r"\d{1,3}(?: \d{3}){1,4}(?!\d)(?:[.,]\d+)?|"
 
