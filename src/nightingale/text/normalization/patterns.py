@@ -91,7 +91,7 @@ def _behind_a_lone_number(language: str) -> str:
     other = rf"[^\s{_LETTER}+_{part}]"
     return (
         rf"\Z|{other}|[+_](?!{_RUN}{{0,64}}+@)|,(?!\d)|\.(?:\Z|\s\d)|:(?!\d\d|[ae])|/(?!\d)"
-        rf"|\s(?:\Z|\s|{other}|[0-9]{{1,2}}+(?!\d)|[0-9]{{4}}|(?![{part}{named}])[{_LETTER}])"
+        rf"|\s(?:\Z|[\s+_@/:.,'’]|{other}|[0-9]{{1,2}}+(?!\d)|[0-9]{{4}}|(?![{part}{named}])[{_LETTER}])"
     )
 
 
