@@ -19,6 +19,7 @@ from nightingale.text.normalization import languages as by_hand
 from nightingale.text.normalization.patterns import (
     ADDRESS,
     BEGINNING,
+    FRACTION_SIGNS,
     INSIDE,
     NO_BEGINNING,
     RUN,
@@ -175,7 +176,7 @@ def _begun_before(
     text: str, first: int, place: int, language: str, kind: str | None
 ) -> re.Match[str] | str | None:
     """What a figure belongs to may begin in the two words before it; the sign of a plain number."""
-    if kind is None:
+    if kind is None or text[place] in FRACTION_SIGNS:  # such a sign may stand in a name
         beginning = BEGINNING
     else:
         is_address = text[place - 1] in RUN and ADDRESS.match(text, place) is not None

@@ -27,7 +27,7 @@ _EMAIL = rf"[A-Za-z0-9._%+-]{{1,64}}+@{_LABEL}(?:\.{_LABEL}){{0,4}}\.[A-Za-z]{{2
 _PHONE = r"\+\d(?:[ ()./-]{0,2}\d){6,14}|\(0?\d{2,4}\) ?\d{2,4}(?:[ -]\d{2,4}){1,3}|\d{3}-\d{3}-\d{4}|0\d{1,4}[ /-]\d{2,4}(?:[ -]?\d{2,4}){1,3}"
 _CLOCK = r"(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?"
 _ROMAN = r"(?:X{0,3}(?:IX|IV|V?I{1,3}|V)|X{1,3})"
-_FRACTION_SIGNS = "½¼¾"
+FRACTION_SIGNS = "½¼¾"
 _CONSONANTS = "BCDFGHJKLMNPQRSTVWXZ"
 _CAPS_LATIN = frozenset("da de en es fi fr it ms nl no pl pt sv sw tr".split())  # noqa: SIM905
 
@@ -58,7 +58,7 @@ def trigger(language: str) -> re.Pattern[str]:
 
     All begin with a set of characters, for which Python's engine has a fast search; soon built, while `patterns` takes a tenth of a second.
     """
-    signs, is_latin = _FRACTION_SIGNS, language in _CAPS_LATIN
+    signs, is_latin = FRACTION_SIGNS, language in _CAPS_LATIN
     inside = rf"[\d{_LETTER}_]"
     alone = rf"(?<!{inside}.)(?:(?<=0)|(?<=[1-9])[0-9]{{0,8}}+)(?={_behind_a_lone_number(language)})(?P<lone>)"
     figures = (
@@ -85,7 +85,7 @@ def _behind_a_lone_number(language: str) -> str:
     joints = parts + "".join(word[0] for word in words) + by_hand.CLOCK_SUFFIX.get(language, "")
     part = (
         re.escape("".join(dict.fromkeys(joints.replace("|", "").replace("?", "") + "年")))
-        + rf"\d{_FRACTION_SIGNS}.,'’:/⁄–%@\-"
+        + rf"\d{FRACTION_SIGNS}.,'’:/⁄–%@\-"
     )
     named = re.escape("".join({m[0] for m in spelling.table()[language]["months"]}) + "oO")
     other = rf"[^\s{_LETTER}+_{part}]"
@@ -143,7 +143,7 @@ def patterns(language: str) -> Patterns:
     clock = _clocks(language)
     behind = [
         *ordinals, r"(?P<range>(?P<from>\d{1,6})\s?[–-]\s?(?=(?P<until>\d{1,6})(?![\d:/-])))",
-        rf"(?P<fraction>(?P<whole_part>\d{{1,6}})? ?(?P<sign>[{_FRACTION_SIGNS}])"
+        rf"(?P<fraction>(?P<whole_part>\d{{1,6}})? ?(?P<sign>[{FRACTION_SIGNS}])"
         rf"|(?P<top>\d{{1,2}})[/⁄](?P<bottom>\d{{1,2}})(?![\d/]){_END})",
         plain,
     ]  # fmt: skip
