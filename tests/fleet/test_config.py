@@ -9,7 +9,8 @@ import yaml
 
 from nightingale.cli.fleet import with_replicas
 from nightingale.errors import OptionError
-from nightingale.fleet.config import IMPORT_PATH, INGRESS, FleetConfig, args_of, read
+from nightingale.fleet.config import IMPORT_PATH, FleetConfig, args_of, read
+from nightingale.fleet.ingress import INGRESS
 from nightingale.fleet.scaling import FULL_SLACK_S, wanted_replicas
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

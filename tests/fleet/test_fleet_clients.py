@@ -8,7 +8,7 @@ import hashlib
 import httpx
 import pytest
 
-from benchmarks.fleet_clients import Result, catalogue, fetch
+from benchmarks.fleet_clients import Answer, Result, catalogue, fetch, sticky
 
 RIGHT, OTHER = b"the sound of this request", b"the sound of another request"
 BODY = catalogue()["Yes.0"]
@@ -30,6 +30,10 @@ class Server:
             _answer(writer, 503, b'{"error": {"code": "overloaded"}}')
         elif fault == "ingress":
             _answer(writer, 500, b"Internal Server Error")
+        elif fault == "hung up":
+            pass
+        elif fault == "endless":  # HTTP/1.0: the end of the connection is the end of the body
+            writer.write(b"HTTP/1.0 200 OK\r\n\r\n" + RIGHT[:9])
         elif fault == "changed" and n_had:
             _answer(writer, 410, b'{"error": {"code": "model_changed"}}')
         else:
@@ -70,20 +74,37 @@ def test_a_wrong_answer_with_status_200_is_counted_by_its_kind(fault: str) -> No
 
 
 def test_failures_are_retried_and_counted_by_name() -> None:
-    result, data = ask("busy", "ingress")
+    result, data = ask("busy", "ingress", "hung up")
     assert data == RIGHT and result.n_identical == 1 and not result.wrong
-    assert result.failures == {"503 overloaded": 1, "500 Internal Server Error": 1}
+    names = {"503 overloaded": 1, "500 unnamed": 1, "connection_lost": 1}
+    assert result.failures == names and result.n_unnamed == 1
 
 
 def test_a_cut_answer_is_continued_from_its_byte() -> None:
     result, data = ask("cut", "busy", "cut")
     assert data == RIGHT and result.n_resumed == 1
-    assert result.failures == {"RemoteProtocolError in the body": 2, "503 overloaded": 1}
+    assert result.failures == {"stream_lost": 2, "503 overloaded": 1} and not result.n_unnamed
+
+
+def test_an_answer_whose_end_nobody_could_see_is_not_taken_for_a_whole_one() -> None:
+    result, data = ask("endless")
+    assert data == RIGHT and result.failures == {"stream_lost": 1} and not result.wrong
 
 
 def test_what_cannot_be_continued_is_asked_for_again_as_a_whole() -> None:
     result, data = ask("cut", "changed")
     assert data == RIGHT and result.failures["410 model_changed"] == 1 and not result.n_resumed
+
+
+def test_hits_and_misses_are_compared_at_equal_load() -> None:
+    """One replica is busy, and a new one empty: misses go there."""
+    busy = [Answer(0.1 * n, 9.0, 10.0, "old", "anna", False) for n in range(6)]
+    found = sticky([*busy, Answer(1.0, 1.2, 2.0, "new", "anna", False)])
+    assert found["hit_rate"] == round(5 / 7, 4)
+    assert found["open_before_miss"]["p50"] == 0 and found["open_before_hit"]["p50"] == 3
+    by_load = found["first_sound_ms_by_load"]
+    assert by_load["hit, 4 to 7 requests before it"]["n"] == 2
+    assert by_load["miss, 0 to 3 requests before it"]["n"] == 2
 
 
 def test_requests_of_the_catalogue_differ() -> None:

@@ -24,3 +24,4 @@ def test_answers_of_a_fleet_are_those_of_a_server_without_ray() -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     line = json.loads(done.stdout.splitlines()[-1])
     assert line["done"] == line["identical"] == 60 and not line["wrong"]
+    assert not line["unnamed"], line["failures_retried"]

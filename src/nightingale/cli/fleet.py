@@ -32,10 +32,11 @@ def up(
     Ends it at Ctrl-C; open streams may finish. With RAY_ADDRESS it stays.
     """
     from nightingale.fleet import config as files
+    from nightingale.fleet.ingress import INGRESS
 
     given = files.read(config)
     args = with_replicas(files.args_of(given), replicas)
-    os.environ.update(files.INGRESS)  # Ray reads it when it is imported
+    os.environ.update(INGRESS)  # Ray reads it when it is imported
     from nightingale.fleet import app
 
     stop = threading.Event()

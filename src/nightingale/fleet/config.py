@@ -16,22 +16,6 @@ from nightingale.core import AUTO
 from nightingale.errors import MissingPackageError, OptionError
 
 IMPORT_PATH = "nightingale.fleet.app:application"
-_MAX_LOAD = 125  # percent of the mean that a replica takes of one hash before the next one helps
-
-# Ray writes the algorithm as it stands into HAProxy's section `defaults`; the lines behind it let
-# the voice be read from the body, and move only the voices of a replica that comes or goes.
-_BALANCE = f"""hash req.body,json_query('$.voice')
-    hash-type consistent sdbm avalanche
-    hash-balance-factor {_MAX_LOAD}
-    option http-buffer-request"""
-# For every process of Ray, before it imports Ray: in a cluster, the environment of its pods.
-INGRESS = {
-    "RAY_SERVE_ENABLE_HA_PROXY": "1",
-    "RAY_SERVE_HAPROXY_BALANCE_ALGORITHM": _BALANCE,
-    "RAY_SERVE_HAPROXY_HEALTH_CHECK_INTER": "1s",
-    # Ray starts replicas at a niceness of 15: whatever else runs on the machine would come first.
-    "RAY_worker_niceness": "0",
-}
 _FILE_FIELDS = ("proxy_location", "http_options", "applications", "logging_config")
 
 

@@ -1,0 +1,1 @@
+"""Programs that show how the library and the server are used."""
