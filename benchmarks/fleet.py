@@ -208,7 +208,8 @@ class Chaos:
     def progress(self) -> float:
         """From 0 to 1: of the requests, or of the time if that is further."""
         spent_s = time.monotonic() - self._begun
-        return max(self._result.n_done / self._given.requests, spent_s / 60 / self._given.minutes)
+        n, minutes = int(self._given.requests), float(self._given.minutes)
+        return max(self._result.n_done / n, spent_s / 60 / minutes)
 
     async def kill(self) -> None:
         """Evenly over the run, once the fleet has grown, and while two replicas run; of every five,
