@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-BOUND = 1.25  # of the mean load, as in fleet/config.py
+BOUND = 1.25  # of the mean load, as in fleet/ingress.py
 _POINTS = 40  # of each replica on the hash ring
 
 
