@@ -34,14 +34,14 @@ static inline float *scales_at(Quantized x, int64_t tile, int n_groups, int g) {
 }
 
 static void put_transposed(const float *x, int zero, int64_t i, int n_groups, int g, Quantized to) {
-  QuantBlock q;
+  int8_t codes[GROUP];
   Transposed *there = transposed_at(to, i / TILE, n_groups, g);
   const int lane = i % TILE;
-  quantize_group(x, zero, &q, scales_at(to, i / TILE, n_groups, g) + lane);
-  for (int k = 0; k < GROUP / 4; k++) memcpy(there->codes[k][lane], q.codes + 4 * k, 4);
-  int32_t start = 0;
-  for (int l = 0; l < LANES; l++) start += q.start[l];
-  there->start[lane] = start;
+  codes_of(x, codes, scales_at(to, i / TILE, n_groups, g) + lane);
+  for (int k = 0; k < GROUP / 4; k++) memcpy(there->codes[k][lane], codes + 4 * k, 4);
+  int32_t sum = 0;
+  for (int j = 0; j < GROUP; j++) sum += codes[j];
+  there->start[lane] = -zero * sum;
 }
 
 static void prepare_tiles(void) {
@@ -153,8 +153,9 @@ static inline void dot_group(const uint8_t *weights, int64_t stride, int zero, c
           int32_t four;
           memcpy(&four, weights + (o + i) * stride + 4 * k, 4);
           const __m256i w = _mm256_sub_epi8(_mm256_set1_epi32(four), _mm256_set1_epi8((char)zero));
-          sums[i][0] = _mm256_add_epi32(sums[i][0], dot_fours(w, near));
-          sums[i][1] = _mm256_add_epi32(sums[i][1], dot_fours(w, far));
+          const __m256i sizes = _mm256_abs_epi8(w);
+          sums[i][0] = _mm256_add_epi32(sums[i][0], dot_fours(sizes, w, near));
+          sums[i][1] = _mm256_add_epi32(sums[i][1], dot_fours(sizes, w, far));
         }
       }
       for (int i = 0; i < 8; i++) _mm256_storeu_si256((__m256i *)dots[t][o + i / 2] + i % 2, sums[i / 2][i % 2]);

@@ -58,8 +58,12 @@ typedef struct {
 } Stack;
 
 typedef struct {
+#if defined(__AVX2__) && !defined(HAS_AVX512)
+  int16_t words[GROUP / 16][16]; // of each half of the codes, those with even numbers, then the others
+#else
   int8_t codes[GROUP];
   int32_t start[LANES]; // minus zero times the codes, so that weights need not be shifted
+#endif
 } QuantBlock;
 
 typedef struct {
@@ -142,9 +146,8 @@ static inline __m512i dot_fours(Weights w, __m512i codes, const int32_t *start) 
 }
 #endif
 #elif defined(__AVX2__)
-static inline __m256i dot_fours(__m256i weights, __m256i codes) {
-  const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(codes, weights));
-  return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+static inline __m256i dot_fours(__m256i sizes, __m256i weights, __m256i codes) {
+  return _mm256_madd_epi16(_mm256_maddubs_epi16(sizes, _mm256_sign_epi8(codes, weights)), _mm256_set1_epi16(1));
 }
 #elif defined(__ARM_FEATURE_DOTPROD)
 static inline int8x16_t weights_of(uint8x16_t codes, int zero) { // code - 128 is a signed byte, too
@@ -179,16 +182,29 @@ static inline float sum_lanes(const float *lane) {
 
 // ---- activations to bytes ----
 
-static void quantize_group(const float *x, int zero, QuantBlock *to, float *scale) {
-  float most = 0;
-  for (int i = 0; i < GROUP; i++) most = fmaxf(most, fabsf(x[i]));
+static inline void codes_of(const float *x, int8_t *codes, float *scale) {
+  float lane[LANES] = {0}, most = 0;
+  for (int i = 0; i < GROUP; i += LANES)
+    for (int l = 0; l < LANES; l++) lane[l] = fabsf(x[i + l]) > lane[l] ? fabsf(x[i + l]) : lane[l];
+  for (int l = 0; l < LANES; l++) most = lane[l] > most ? lane[l] : most;
   *scale = most / 127;
   float inverse = most > 0 ? 127 / most : 0;
-  for (int i = 0; i < GROUP; i++) to->codes[i] = (int8_t)rintf(x[i] * inverse);
+  for (int i = 0; i < GROUP; i++) codes[i] = (int8_t)rintf(x[i] * inverse);
+}
+
+static void quantize_group(const float *x, int zero, QuantBlock *to, float *scale) {
+#if defined(__AVX2__) && !defined(HAS_AVX512)
+  (void)zero;
+  int8_t codes[GROUP];
+  codes_of(x, codes, scale);
+  for (int i = 0; i < GROUP; i++) to->words[i / 32 * 2 + i % 2][i % 32 / 2] = codes[i];
+#else
+  codes_of(x, to->codes, scale);
   for (int i = 0; i < LANES; i++) {
     const int8_t *c = to->codes + 4 * i;
     to->start[i] = -zero * (c[0] + c[1] + c[2] + c[3]);
   }
+#endif
 }
 
 static inline int zero_of_bits(int n_bits) { return n_bits == 8 ? 128 : 8; }
@@ -221,6 +237,28 @@ static void normalize(const float *x, int width, const float *weight, const floa
 }
 
 // ---- products ----
+
+#if defined(__AVX2__) && !defined(HAS_AVX512)
+static inline float sum_vectors(__m256 near, __m256 far) { // in the order of `sum_lanes`
+  const __m256 eight = _mm256_add_ps(near, far);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+// Scales of n groups of weights, at most LANES, by those of `n_rows` activations, which are `stride` apart.
+static inline __attribute__((always_inline)) void scale_rows(
+    const uint16_t *scales, int n, const float *x, int stride, int n_rows, float (*to)[LANES]) {
+  int i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)(scales + i)));
+    const __m256 scale = _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+    for (int r = 0; r < n_rows; r++) _mm256_storeu_ps(to[r] + i, _mm256_mul_ps(scale, _mm256_loadu_ps(x + r * stride + i)));
+  }
+  for (; i < n; i++)
+    for (int r = 0; r < n_rows; r++) to[r][i] = from_bf16(scales[i]) * x[r * stride + i];
+}
+#endif
 
 // `n_outs` outputs of a linear layer for `n_rows` activations, `stride` groups apart; out: (n_outs, MAX_ROWS).
 // The numbers are known where this is inlined, so that the sums stay in registers. However many rows there are, each is
@@ -274,42 +312,47 @@ static inline __attribute__((always_inline)) void dot_tile(
   for (int o = 0; o < n_outs; o++)
     for (int r = 0; r < n_rows; r++) out[o][r] = _mm512_reduce_add_ps(sums[o][r]);
 #elif defined(__AVX2__)
-  const __m256i zero = _mm256_set1_epi8((char)zero_of_bits(n_bits)), low = _mm256_set1_epi8(15);
+  const __m256i zero = _mm256_set1_epi16((short)zero_of_bits(n_bits));
+  const __m256i mask = _mm256_set1_epi16(n_bits == 8 ? 255 : 15);
+  const int64_t ahead = (int64_t)n_outs * n_groups * n_bytes; // the next outputs are asked for while these are summed
   for (int o = 0; o < n_outs; o++) {
     __m256 sums[MAX_ROWS][2];
+#pragma GCC unroll 4 // so that the sums stay in registers
     for (int r = 0; r < n_rows; r++) sums[r][0] = sums[r][1] = _mm256_setzero_ps();
     for (int part = 0; part < n_groups; part += LANES) {
       float factors[MAX_ROWS][LANES];
       const int n_here = n_groups - part < LANES ? n_groups - part : LANES;
-      for (int r = 0; r < n_rows; r++)
-        for (int i = 0; i < n_here; i++)
-          factors[r][i] = from_bf16(scales[(int64_t)o * n_groups + part + i]) * x.scales[r * stride + part + i];
+      scale_rows(scales + (int64_t)o * n_groups + part, n_here, x.scales + part, stride, n_rows, factors);
       for (int i = 0; i < n_here; i++) {
         const uint8_t *from = codes + ((int64_t)o * n_groups + part + i) * n_bytes;
-        __m256i w[2] = {_mm256_loadu_si256((const void *)from)};
+        _mm_prefetch((const char *)from + ahead, _MM_HINT_T0);
+        const __m256i near = _mm256_loadu_si256((const void *)from);
+        __m256i w[4] = {_mm256_and_si256(near, mask), _mm256_srli_epi16(near, 8)}; // as in `words`
         if (n_bits == 8) {
-          w[1] = _mm256_loadu_si256((const void *)(from + GROUP / 2));
+          const __m256i far = _mm256_loadu_si256((const void *)(from + GROUP / 2));
+          w[2] = _mm256_and_si256(far, mask), w[3] = _mm256_srli_epi16(far, 8);
         } else { // the low halves of 32 bytes are the first 32 weights, the high halves the others
-          w[1] = _mm256_and_si256(_mm256_srli_epi16(w[0], 4), low);
-          w[0] = _mm256_and_si256(w[0], low);
+          w[3] = _mm256_srli_epi16(w[1], 4), w[1] = _mm256_and_si256(w[1], mask);
+          w[2] = _mm256_and_si256(_mm256_srli_epi16(near, 4), mask);
         }
-        for (int half = 0; half < 2; half++) w[half] = _mm256_sub_epi8(w[half], zero);
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) w[j] = _mm256_sub_epi16(w[j], zero);
+#pragma GCC unroll 4
         for (int r = 0; r < n_rows; r++) {
-          const int8_t *q = x.blocks[r * stride + part + i].codes;
+          const __m256i *q = (const __m256i *)x.blocks[r * stride + part + i].words;
           const __m256 factor = _mm256_broadcast_ss(&factors[r][i]);
+#pragma GCC unroll 2
           for (int half = 0; half < 2; half++) {
-            const __m256i here = _mm256_loadu_si256((const void *)(q + half * GROUP / 2));
-            const __m256 dot = _mm256_cvtepi32_ps(dot_fours(w[half], here));
+            const __m256i even = _mm256_madd_epi16(w[2 * half], _mm256_loadu_si256(q + 2 * half));
+            const __m256i odd = _mm256_madd_epi16(w[2 * half + 1], _mm256_loadu_si256(q + 2 * half + 1));
+            const __m256 dot = _mm256_cvtepi32_ps(_mm256_add_epi32(even, odd));
             sums[r][half] = _mm256_fmadd_ps(dot, factor, sums[r][half]);
           }
         }
       }
     }
-    for (int r = 0; r < n_rows; r++) {
-      float lane[LANES];
-      for (int half = 0; half < 2; half++) _mm256_storeu_ps(lane + half * LANES / 2, sums[r][half]);
-      out[o][r] = sum_lanes(lane);
-    }
+#pragma GCC unroll 4
+    for (int r = 0; r < n_rows; r++) out[o][r] = sum_vectors(sums[r][0], sums[r][1]);
   }
 #elif defined(__ARM_FEATURE_DOTPROD) // lane by lane as above: the same bits
   const int zero = zero_of_bits(n_bits);
