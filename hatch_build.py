@@ -33,8 +33,13 @@ X86 = ANYWHERE | {
     "stack_vnni": ("stack.c", "-march=x86-64-v4", "-mavx512vnni"),
     "stack_amx": ("stack.c", "-march=sapphirerapids"),
     "amx": ("amx.c", "convolve.c", "-march=sapphirerapids"),
+    "int8_avx2": ("int8.c", "-march=x86-64-v3"),
+    "int8_vnni": ("int8.c", "-march=x86-64-v4", "-mavx512vnni"),
 }
-ARM = ANYWHERE | {"stack_dotprod": ("stack.c", "-march=armv8.2-a+dotprod")}
+ARM = ANYWHERE | {
+    "stack_dotprod": ("stack.c", "-march=armv8.2-a+dotprod"),
+    "int8_dotprod": ("int8.c", "-march=armv8.2-a+dotprod"),
+}
 
 
 class CompileStack(BuildHookInterface[Any]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -144,6 +145,25 @@ def test_no_plan_is_refused_and_every_change_has_a_reason(
     assert resolved.plan == BACKEND.resolve(resolved.plan, resolved.device).plan
     if name == "reference":
         assert resolved.plan == PLANS[name]
+
+
+def test_flow_and_vocoder_in_8_bits_are_for_cpus_that_have_the_kernels(
+    found: Found, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found.cuda()
+    wanted = replace(PLANS["live"], name="int8", flow="int8", vocoder="int8")
+    on_cuda = BACKEND.resolve(wanted, "cuda")
+    assert (on_cuda.plan.flow, on_cuda.plan.vocoder) == ("bf16", "fp32")
+    assert {"flow", "vocoder"} <= on_cuda.reasons.keys()
+    monkeypatch.setattr(native, "int8", lambda: None)
+    without = BACKEND.resolve(wanted, "cpu")
+    assert (without.plan.flow, without.plan.vocoder) == ("fp32", "fp32")
+    assert "AVX2" in without.reasons["flow"] and "AVX2" in without.reasons["vocoder"]
+    monkeypatch.setattr(native, "int8", lambda: SimpleNamespace(_name="int8_vnni.so"))
+    given = BACKEND.resolve(wanted, "cpu")
+    assert (given.plan.flow, given.plan.vocoder, given.plan.window_slots) == ("int8", "int8", 1)
+    assert given.reasons["flow"] == given.reasons["vocoder"] == "by int8_vnni"
+    assert "flow=int8; vocoder=int8" in str(given.plan)
 
 
 def test_windows_share_a_pass_of_fixed_shape_on_cuda_and_of_any_on_the_cpu(

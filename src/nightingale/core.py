@@ -163,8 +163,8 @@ class Plan:
 
     name: str = "reference"
     t3: Literal["auto", "fp32", "bf16", "int8", "int4"] = "fp32"  # auto: what suits the device
-    flow: Literal["fp32", "bf16"] = "fp32"
-    vocoder: Literal["fp32", "bf16"] = "fp32"
+    flow: Literal["fp32", "bf16", "int8"] = "fp32"
+    vocoder: Literal["fp32", "bf16", "int8"] = "fp32"
     tf32: bool = False  # GPUs may round the inputs of fp32 products to 10 bits
     slots: int = 0  # requests that share a T3 step of fixed shape, on GPUs; 0: any shape
     prompt_cache: bool = False  # the flow's state behind a voice's recording is computed once

@@ -23,12 +23,13 @@ import torch  # noqa: F401 - before the libraries, so that they share its thread
 
 from nightingale.nn import native
 
-Kind = Literal["amx", "stack_avx512", "stack_vnni", "stack_amx", "instructions"]
+Kind = Literal["amx", "int8_vnni", "stack_avx512", "stack_vnni", "stack_amx", "instructions"]
 
 HEADERS = Path(__file__).parent
 KEPT = HEADERS.parents[1] / ".cache" / "emulation"  # compiled once for every change of a source
 ARGUMENTS: dict[Kind, tuple[str, ...]] = {
     "amx": ("amx.c", "convolve.c"),
+    "int8_vnni": ("int8.c", "-DEMULATE_VNNI"),
     "stack_avx512": ("stack.c", "-DEMULATE_BW"),
     "stack_vnni": ("stack.c", "-DEMULATE_VNNI"),
     "stack_amx": ("stack.c", "-DEMULATE_AMX"),
@@ -40,7 +41,8 @@ EMULATION = ("-w", f"-I{HEADERS}", "-include", "immintrin.h")
 NATIVE = ("-march=native",) if platform.machine() in ("x86_64", "AMD64") else ()
 PORTABLE = ("-DEMULATE_AVX512",)  # vectors as well, whatever the processor has
 DECLARE: dict[Kind, Callable[[ctypes.CDLL], ctypes.CDLL]] = {
-    "amx": native.declare_amx,
+    "amx": native.declare_fused,
+    "int8_vnni": native.declare_fused,
     "stack_avx512": native.declare_stack,
     "stack_vnni": native.declare_stack,
     "stack_amx": native.declare_stack,

@@ -45,6 +45,8 @@ if IS_X86:
         "stack_vnni": ("stack.c", "-DEMULATE_VNNI", *emulation.EMULATION, *emulation.NATIVE),
         "stack_amx": ("stack.c", "-DEMULATE_AMX", *emulation.EMULATION, *emulation.NATIVE),
         "amx": ("amx.c", "convolve.c", *emulation.EMULATION, *emulation.NATIVE),
+        "int8_avx2": ("int8.c", "-march=x86-64-v3"),
+        "int8_vnni": ("int8.c", "-DEMULATE_VNNI", *emulation.EMULATION, *emulation.NATIVE),
     }
 PLANTS = {
     "overflow": "int nightingale_plant(char *x, int n) { return x[n]; }",
@@ -55,7 +57,7 @@ PLANTS = {
 def compiled(kind: str) -> ctypes.CDLL:
     """One library with sanitizers."""
     library = ctypes.CDLL(str(emulation.build(FLAGS, SOURCES[kind], native.FOLDER)))
-    return (native.declare_amx if kind == "amx" else native.declare_stack)(library)
+    return (native.declare_stack if kind.startswith("stack") else native.declare_fused)(library)
 
 
 def drawn(*shape: int) -> torch.Tensor:
@@ -113,7 +115,7 @@ def run_stack(
 
 @st.composite
 def windows(draw: st.DrawFn) -> dict[str, Any]:
-    """Sizes of what the flow and the vocoder give to AMX."""
+    """Sizes of what the flow and the vocoder give to AMX, or to products in 8 bits."""
     return {
         "n_rows": draw(st.integers(1, 3)),
         "n": draw(st.integers(1, 100)),
@@ -129,7 +131,7 @@ def windows(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def run_window(**sizes: Any) -> None:
-    """Every exported function of amx.c and convolve.c."""
+    """Every exported function of amx.c and convolve.c, or of int8.c."""
     n_rows, n, width = sizes["n_rows"], sizes["n"], sizes["n_heads"] * sizes["d_head"]
     parts = [drawn(n_rows, length, width).bfloat16() for length in sizes["segments"]]
     amx.attend(drawn(n_rows, n, width).bfloat16(), parts, parts, sizes["n_heads"])
@@ -157,8 +159,8 @@ def run_all(n_shapes: int, kinds: Sequence[str]) -> dict[str, int]:
         phases=[Phase.generate], suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     for kind in kinds:
-        name, library = "amx" if kind == "amx" else "library", compiled(kind)
-        sizes = windows() if kind == "amx" else stacks()
+        name, library = "library" if kind.startswith("stack") else "amx", compiled(kind)
+        sizes = stacks() if kind.startswith("stack") else windows()
         with mock.patch.object(native, name, mock.Mock(return_value=library)):
             drawing(given(sizes)(_runner(kind, n_run)))()
         print(f"{kind}: {n_run[kind]} shapes", file=sys.stderr, flush=True)
@@ -169,7 +171,7 @@ def _runner(kind: str, n_run: dict[str, int]) -> Callable[[dict[str, Any]], None
     def run(sizes: dict[str, Any]) -> None:
         n_run[kind] += 1
         torch.set_num_threads(sizes.pop("n_threads"))
-        (run_window if kind == "amx" else run_stack)(**sizes)
+        (run_stack if kind.startswith("stack") else run_window)(**sizes)
 
     return run
 

@@ -28,8 +28,8 @@ def needs(*programs: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(bool(missing), reason=f"scripts/programs: {', '.join(missing)}")
 
 
-def built(to: Path, compiler: str, *more: str) -> Path:
-    command = [compiler, *FLAGS, *more, str(HERE / "products.c"), "-lm", "-o", str(to)]
+def built(to: Path, compiler: str, *more: str, source: str = "products.c") -> Path:
+    command = [compiler, *FLAGS, *more, str(HERE / source), "-lm", "-o", str(to)]
     subprocess.run(command, check=True, capture_output=True)
     return to
 
@@ -56,6 +56,20 @@ def test_neon_products_have_the_bits_of_avx2(tmp_path: Path) -> None:
         numbers, theirs = (list(map(float, re.findall(r"-?\d+\.\d+", it))) for it in (made, other))
         assert len(numbers) == 37
         assert numbers == pytest.approx(theirs, abs=1e-4)
+
+
+@needs(CROSS, QEMU)
+@pytest.mark.skipif("avx2" not in flags(), reason="the other processor is one with AVX2")
+def test_neon_convolutions_in_8_bits_have_the_bits_of_avx2(tmp_path: Path) -> None:
+    source = "int8_products.c"
+    x86 = built(tmp_path / "x86", "cc", "-march=x86-64-v3", "-fopenmp", source=source)
+    arm = built(tmp_path / "arm", CROSS, "-static", DOTPROD, source=source)
+    broken = built(tmp_path / "broken", CROSS, "-static", DOTPROD, "-DPLANT", source=source)
+    wanted = run(x86)
+    assert len(wanted[1]) == 4
+    assert run(arm, QEMU, "-cpu", "max") == wanted
+    wrong = run(broken, QEMU, "-cpu", "max")[1]
+    assert all(a != b for a, b in zip(wrong, wanted[1], strict=True))
 
 
 @needs(CROSS, QEMU)

@@ -30,6 +30,11 @@ def test_what_the_processor_has_is_used(kind: str, needed: str) -> None:
     assert (native.load(kind) is not None) == (needed in flags())
 
 
+@pytest.mark.parametrize(("kind", "needed"), [("int8_avx2", "avx2"), ("int8_vnni", "avx512_vnni")])
+def test_products_in_8_bits_are_there(kind: str, needed: str) -> None:
+    assert (native.states().get(kind) == "runs") == (needed in flags())
+
+
 def test_tiles_are_used_where_there_are_tiles() -> None:
     may = {"amx_bf16", "avx512_bf16"} <= flags() and torch.cpu._init_amx()
     assert amx.is_available() == may

@@ -1,7 +1,9 @@
-"""What stands between products, in bfloat16 for processors with AMX: attention, norms.
+"""What stands between products, in bfloat16: attention, norms.
 
-Compiled code, because torch's own are several times slower there, and because the bits of what its
-libraries compute depend on the number of threads. Rows in, rows out; knows nothing of stages.
+Compiled code, because torch's own are several times slower, and because the bits of what its
+libraries compute depend on the number of threads. Every function takes the library that computes
+it, of those that `native.declare_fused` knows; without one, that for processors with AMX. Rows in,
+rows out; knows nothing of stages.
 """
 
 from __future__ import annotations
@@ -26,7 +28,11 @@ def is_available() -> bool:
 
 
 def attend(
-    queries: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor], n_heads: int
+    queries: Tensor,
+    keys: Sequence[Tensor],
+    values: Sequence[Tensor],
+    n_heads: int,
+    library: ctypes.CDLL | None = None,
 ) -> Tensor:
     """(B, T, D) and some (B, T', D), one behind the other -> (B, T, D); heads as in D_HEADS.
 
@@ -35,7 +41,9 @@ def attend(
     n_rows, n_queries, width = queries.shape
     n_keys, n_threads = sum(part.shape[1] for part in keys), torch.get_num_threads()
     if width % n_heads or width // n_heads not in D_HEADS:
-        raise LayoutError(f"{n_heads} heads of {width} numbers: AMX attention has {D_HEADS} a head")
+        raise LayoutError(
+            f"{n_heads} heads of {width} numbers: compiled attention has {D_HEADS} a head"
+        )
     segments = (native.Segment * len(keys))(
         *(
             native.Segment(k.data_ptr(), v.data_ptr(), _apart(k, v), k.shape[1])
@@ -47,7 +55,7 @@ def attend(
             shapes = ", ".join(str(tuple(part.shape)) for part in (queries, k, v))
             raise LayoutError(f"queries, keys and values do not fit: {shapes}")
     out = torch.empty(n_rows, n_queries, width, dtype=torch.bfloat16)
-    library = _library()
+    library = library or amx_library()
     n_bytes = library.nightingale_attend_bytes(n_keys)
     scratch = torch.empty(n_threads * n_bytes, dtype=torch.uint8)
     places = torch.empty(2 * n_rows * n_keys, dtype=torch.int64)
@@ -59,20 +67,27 @@ def attend(
     return out
 
 
-def add_norm(x: Tensor, y: Tensor | None, norm: nn.LayerNorm) -> Tensor:
+def add_norm(
+    x: Tensor, y: Tensor | None, norm: nn.LayerNorm, library: ctypes.CDLL | None = None
+) -> Tensor:
     """x, fp32, grows by y, bfloat16, in place; returns its norm, bfloat16."""
     out = torch.empty_like(x, dtype=torch.bfloat16)
-    _library().nightingale_add_norm(
+    (library or amx_library()).nightingale_add_norm(
         native.address(x, torch.float32), _like(x, y, torch.bfloat16), describe_norm(norm, x),
         _n_rows(x), out.data_ptr(), torch.get_num_threads(),
     )  # fmt: skip
     return out
 
 
-def norm_mish(h: Tensor, norm: nn.LayerNorm, shift: Tensor | None = None) -> Tensor:
+def norm_mish(
+    h: Tensor,
+    norm: nn.LayerNorm,
+    shift: Tensor | None = None,
+    library: ctypes.CDLL | None = None,
+) -> Tensor:
     """mish(norm(h)), each row plus `shift`, fp32 (D,); bfloat16 in and out."""
     out = torch.empty_like(h)
-    _library().nightingale_norm_mish(
+    (library or amx_library()).nightingale_norm_mish(
         native.address(h, torch.bfloat16), describe_norm(norm, h),
         _like(norm.weight, shift, torch.float32), None, _n_rows(h), out.data_ptr(), None,
         torch.get_num_threads(),
@@ -80,10 +95,12 @@ def norm_mish(h: Tensor, norm: nn.LayerNorm, shift: Tensor | None = None) -> Ten
     return out
 
 
-def norm_mish_residual(h: Tensor, norm: nn.LayerNorm, residual: Tensor) -> Tensor:
+def norm_mish_residual(
+    h: Tensor, norm: nn.LayerNorm, residual: Tensor, library: ctypes.CDLL | None = None
+) -> Tensor:
     """mish(norm(h)) + residual; bfloat16 in, fp32 out."""
     out = torch.empty_like(h, dtype=torch.float32)
-    _library().nightingale_norm_mish(
+    (library or amx_library()).nightingale_norm_mish(
         native.address(h, torch.bfloat16), describe_norm(norm, h), None,
         _like(h, residual, torch.bfloat16), _n_rows(h), None, out.data_ptr(),
         torch.get_num_threads(),
@@ -104,7 +121,7 @@ def _stride(x: Tensor) -> int:
     is_dense = x.stride(2) == 1 and (n_rows == 1 or x.stride(0) == n * x.stride(1))
     if not is_dense or x.dtype != torch.bfloat16 or x.device != HOST:
         raise LayoutError(
-            "AMX attention needs contiguous rows of bfloat16 on the CPU, not "
+            "compiled attention needs contiguous rows of bfloat16 on the CPU, not "
             f"{x.dtype} on {x.device} with strides {x.stride()}"
         )
     return x.stride(1)
@@ -130,7 +147,8 @@ def _n_rows(x: Tensor) -> int:
     return x.numel() // x.shape[-1]
 
 
-def _library() -> ctypes.CDLL:
+def amx_library() -> ctypes.CDLL:
+    """An error where there is none."""
     library = native.amx()
     if library is None:
         raise LayoutError("this processor has no AMX, or its code was not compiled")

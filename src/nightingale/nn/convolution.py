@@ -1,7 +1,7 @@
-"""Convolutions over time in bfloat16 by AMX, and the wave between a vocoder's.
+"""Convolutions over time by compiled code, and the wave between a vocoder's.
 
-Time comes before channels: (T, D). Channels are padded to whole tiles; what is padded is zero and
-stays zero. For processors with AMX: ask `amx.is_available()` first.
+In bfloat16 by AMX, or in 8 bits by `native.int8`: the library decides. Time comes before channels:
+(T, D). Channels are padded to whole tiles; what is padded is zero and stays zero.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from nightingale.errors import LayoutError
 from nightingale.nn import native
-from nightingale.nn.amx import describe_norm
+from nightingale.nn.amx import amx_library, describe_norm
 
 PART = 32  # channels come in multiples of this
 
@@ -30,21 +30,30 @@ class Convolution(nn.Module):
     A linear layer is one of a single tap.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, dilation: int = 1) -> None:
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        dilation: int = 1,
+        *,
+        library: ctypes.CDLL | None = None,
+    ) -> None:
         super().__init__()
+        self._library = library or amx_library()
         n_out, n_in, self._n_taps = weight.shape
         self.n_in, self.n_out, self._dilation = whole(n_in), whole(n_out), dilation
         plain = weight.detach().float().contiguous()
-        tiled = torch.empty(self.n_out, self.n_in * self._n_taps, dtype=torch.bfloat16)
-        _library().nightingale_pack(
+        n_bytes = self._library.nightingale_pack_bytes(n_out, n_in, self._n_taps)
+        packed = torch.empty(n_bytes, dtype=torch.uint8)
+        self._library.nightingale_pack(
             native.address(plain),
             n_out,
             n_in,
             self._n_taps,
-            tiled.data_ptr(),
+            packed.data_ptr(),
             torch.get_num_threads(),
         )
-        self.register_buffer("weights", tiled)
+        self.register_buffer("weights", packed)
         shift = torch.zeros(n_out) if bias is None else bias.detach().float()
         self.register_buffer("bias", F.pad(shift, (0, self.n_out - n_out)))
         self.weights: Tensor
@@ -94,13 +103,16 @@ class Convolution(nn.Module):
         bf16 = out.dtype == torch.bfloat16
         written = native.address(out, torch.bfloat16 if bf16 else torch.float32)
         normed = ctypes.pointer(describe_norm(norm, x)) if norm else None
+        n_rows, n, described = x.shape[0] if x.dim() == 3 else 1, out.shape[-2], self._for_c()
+        n_bytes = self._library.nightingale_convolve_bytes(described, n_rows, n)
+        scratch = torch.empty(n_bytes, dtype=torch.uint8)
         args = native.ConvolutionArgs(
             None if norm else read, read if norm else None, normed,
             native.address(residual, torch.float32),
-            None if bf16 else written, written if bf16 else None,
-            x.shape[0] if x.dim() == 3 else 1, out.shape[-2], gelu,
+            None if bf16 else written, written if bf16 else None, scratch.data_ptr(),
+            n_rows, n, gelu,
         )  # fmt: skip
-        _library().nightingale_convolve(self._for_c(), args, torch.get_num_threads())
+        self._library.nightingale_convolve(described, args, torch.get_num_threads())
 
     def _check(
         self, x: Tensor, residual: Tensor | None, out: Tensor, norm: nn.LayerNorm | None
@@ -121,7 +133,7 @@ class Convolution(nn.Module):
         """Addresses of its weights; they are looked up once, when everything is in its place."""
         if self._described is None:
             self._described = native.Convolution(
-                native.address(self.weights, torch.bfloat16),
+                native.address(self.weights, torch.uint8),
                 native.address(self.bias, torch.float32), self.n_in, self.n_out,
                 self._n_taps, self._dilation,
             )  # fmt: skip
@@ -138,8 +150,11 @@ def between_zeros(x: Tensor, reach: int, n_channels: int) -> Tensor:
 class Snake(nn.Module):
     """x + sin(a x) ** 2 / a of (T, D) in fp32 -> bfloat16, between zeros, for a convolution"""
 
-    def __init__(self, alpha: Tensor, epsilon: float) -> None:
+    def __init__(
+        self, alpha: Tensor, epsilon: float, *, library: ctypes.CDLL | None = None
+    ) -> None:
         super().__init__()
+        self._library = library or amx_library()
         pace = F.pad(alpha.detach().float(), (0, whole(len(alpha)) - len(alpha)), value=1.0)
         self.register_buffer("pace", pace)
         self.register_buffer("inverse", 1 / (pace + epsilon))
@@ -151,16 +166,9 @@ class Snake(nn.Module):
         if width != len(self.pace) or reach < 0:
             raise LayoutError(f"{len(self.pace)} channels were given {width}, with reach {reach}")
         out = torch.empty(n + reach, width, dtype=torch.bfloat16)
-        _library().nightingale_snake(
+        self._library.nightingale_snake(
             native.address(x, torch.float32), native.address(self.pace, torch.float32),
             native.address(self.inverse, torch.float32), n, width,
             reach // 2, reach - reach // 2, out.data_ptr(), torch.get_num_threads(),
         )  # fmt: skip
         return out
-
-
-def _library() -> ctypes.CDLL:
-    library = native.amx()
-    if library is None:
-        raise LayoutError("this processor has no AMX, or its code was not compiled")
-    return library

@@ -53,7 +53,7 @@ class MlxBackend:
         placement = choose(device)
         reasons = {"device": placement.reason}
         t3, reasons["t3"] = _t3(plan)
-        if "bf16" in (plan.flow, plan.vocoder):
+        if {plan.flow, plan.vocoder} != {"fp32"}:
             reasons["flow"] = _DECODER
         if plan.name == AUTO:
             reasons["windows"] = "for streaming"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
@@ -21,7 +22,7 @@ from nightingale.backends.torch.vocoder.fast import FastVocoder
 from nightingale.core import Plan
 from nightingale.errors import LayoutError
 from nightingale.families import Decoder
-from nightingale.nn import amx
+from nightingale.nn import amx, native
 from nightingale.nn.device import Placement
 from nightingale.nn.meta_init import meta_init
 from nightingale.nn.packing import Bits
@@ -114,12 +115,11 @@ def load_vocoder(file: Path, placement: Placement) -> vocoder.Vocoder:
 
 def accelerate_flow(module: flow.Flow, placement: Placement, plan: Plan) -> flow.Flow:
     """The same flow as the plan wants it computed, where this device can."""
-    if plan.flow != "bf16":
-        return module
-    if _has_amx(placement) and module.config.estimator.d_head in amx.D_HEADS:
-        module.decoder["estimator"] = FastEstimator(module.estimator)
-        module.encoder = FastEncoder(module.encoder)  # type: ignore[assignment]
-    elif placement.has_bf16:
+    library = _fused_library(plan.flow, placement)
+    if library is not None and module.config.estimator.d_head in amx.D_HEADS:
+        module.decoder["estimator"] = FastEstimator(module.estimator, library)
+        module.encoder = FastEncoder(module.encoder, library)  # type: ignore[assignment]
+    elif plan.flow == "bf16" and placement.has_bf16:
         module.decoder["estimator"] = Bf16Estimator(module.estimator)
     return module
 
@@ -128,11 +128,15 @@ def accelerate_vocoder(
     module: vocoder.Vocoder, placement: Placement, plan: Plan
 ) -> vocoder.Vocoder:
     """Likewise."""
-    return FastVocoder(module) if plan.vocoder == "bf16" and _has_amx(placement) else module
+    library = _fused_library(plan.vocoder, placement)
+    return module if library is None else FastVocoder(module, library)
 
 
-def _has_amx(placement: Placement) -> bool:
-    return placement.is_host and amx.is_available()
+def _fused_library(precision: str, placement: Placement) -> ctypes.CDLL | None:
+    """What computes flow or vocoder in this precision on the host."""
+    if not placement.is_host:
+        return None
+    return {"bf16": native.amx, "int8": native.int8}.get(precision, lambda: None)()
 
 
 def place(module: M, placement: Placement, dtype: torch.dtype | None = None) -> M:

@@ -12,8 +12,10 @@ from nightingale.nn import amx, deterministic, native
 from nightingale.nn.device import Placement
 
 Precision = Literal["fp32", "bf16", "int8", "int4"]
+Fused = Literal["fp32", "bf16", "int8"]
 _NO_KERNELS = "no compiled kernels: install a C compiler, then reinstall nightingale-tts"
 _NO_AMX = "bfloat16 needs Intel AMX here"
+_NO_INT8 = "8 bits need compiled kernels, and AVX2, AVX-512 VNNI or NEON dot products"
 
 
 def resolve(plan: Plan, placement: Placement) -> ResolvedPlan:
@@ -88,19 +90,27 @@ def _window_slots(plan: Plan, placement: Placement, flow: str) -> int:
     return 0 if is_free and plan.window_slots != 1 else 1
 
 
-def _flow(plan: Plan, placement: Placement) -> tuple[Literal["fp32", "bf16"], str]:
+def _flow(plan: Plan, placement: Placement) -> tuple[Fused, str]:
     if plan.flow == "fp32":
         return "fp32", ""
     if placement.is_host:
-        return ("bf16", "by Intel AMX") if amx.is_available() else ("fp32", _NO_AMX)
+        return _fused(plan.flow)
     if placement.has_bf16:
-        return "bf16", ""
+        return "bf16", "int8 is for the CPU alone" if plan.flow == "int8" else ""
     return "fp32", "no bfloat16 on this device"
 
 
-def _vocoder(plan: Plan, placement: Placement) -> tuple[Literal["fp32", "bf16"], str]:
+def _vocoder(plan: Plan, placement: Placement) -> tuple[Fused, str]:
     if plan.vocoder == "fp32":
         return "fp32", ""
     if placement.is_host:
+        return _fused(plan.vocoder)
+    return "fp32", "a vocoder in bfloat16 or 8 bits needs the CPU"
+
+
+def _fused(wanted: Fused) -> tuple[Fused, str]:
+    """Flow and vocoder on the host, by compiled code."""
+    if wanted == "bf16":
         return ("bf16", "by Intel AMX") if amx.is_available() else ("fp32", _NO_AMX)
-    return "fp32", "a bfloat16 vocoder needs Intel AMX"
+    library = native.int8()
+    return ("fp32", _NO_INT8) if library is None else ("int8", f"by {Path(library._name).stem}")

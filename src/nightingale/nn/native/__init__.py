@@ -30,7 +30,8 @@ X86_KINDS = ("stack_amx", "stack_vnni", "stack_avx512", "stack_avx2")  # best fi
 ARM_KINDS = ("stack_dotprod",)  # NEON with products of bytes
 IS_ARM = platform.machine() in ("arm64", "aarch64")
 KINDS = (*(ARM_KINDS if IS_ARM else X86_KINDS), "stack")
-OTHERS = () if IS_ARM else ("amx",)
+INT8_KINDS = ("int8_dotprod",) if IS_ARM else ("int8_vnni", "int8_avx2")  # best first
+OTHERS = INT8_KINDS if IS_ARM else ("amx", *INT8_KINDS)
 
 
 class Linear(Structure):
@@ -120,7 +121,7 @@ class ConvolutionArgs(Structure):
         ("x", c_void_p),
         ("stream", c_void_p),
         ("norm", POINTER(Norm)),
-        *((name, c_void_p) for name in ("residual", "out_fp32", "out_bf16")),
+        *((name, c_void_p) for name in ("residual", "out_fp32", "out_bf16", "scratch")),
         *((name, c_int32) for name in ("n_rows", "n", "gelu")),
     )
 
@@ -135,7 +136,13 @@ def library() -> ctypes.CDLL | None:
 def amx() -> ctypes.CDLL | None:
     """amx.c and convolve.c, or None where the processor has no AMX."""
     found = _open("amx")
-    return found and declare_amx(found)
+    return found and declare_fused(found)
+
+
+@functools.lru_cache(1)
+def int8() -> ctypes.CDLL | None:
+    """int8.c in the form that suits this processor best, or None: what amx.c has, in 8 bits."""
+    return next((declare_fused(found) for kind in INT8_KINDS if (found := _open(kind))), None)
 
 
 def load(kind: str) -> ctypes.CDLL | None:
@@ -176,11 +183,13 @@ def _how(library: ctypes.CDLL) -> str:
     return "runs" if has_openmp is None or has_openmp() else "runs, without OpenMP, on one thread"
 
 
-def declare_amx(library: ctypes.CDLL) -> ctypes.CDLL:
-    """Types of what amx.c and convolve.c export."""
+def declare_fused(library: ctypes.CDLL) -> ctypes.CDLL:
+    """Types of what amx.c and convolve.c, or int8.c, export."""
     _check_layout(library, "nightingale_convolve_layout", (Convolution, Norm, ConvolutionArgs))
     _check_layout(library, "nightingale_layout", (Norm, Segment))
-    library.nightingale_attend_bytes.restype = c_int64
+    library.nightingale_convolve_bytes.argtypes = (POINTER(Convolution), c_int32, c_int32)
+    for name in ("attend", "convolve", "pack"):
+        getattr(library, f"nightingale_{name}_bytes").restype = c_int64
     library.nightingale_attend.argtypes = (
         c_void_p, c_int64, POINTER(Segment), *(c_int32,) * 6, *(c_void_p,) * 3, c_int32,
     )  # fmt: skip

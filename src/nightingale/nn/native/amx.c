@@ -218,13 +218,6 @@ int64_t nightingale_attend_bytes(int n_keys) {
   return 2 * n * MAX_D * 2 + QUERIES * (n * 2 + MAX_D * 2);
 }
 
-// Keys and values of some positions, (rows, n, heads * d) each, positions so many numbers apart.
-typedef struct {
-  const uint16_t *keys, *values;
-  int64_t stride;
-  int32_t n;
-} Segment;
-
 static void find_rows(const Segment *segments, int n_segments, int row, const uint16_t **keys, const uint16_t **values) {
   for (const Segment *s = segments; s < segments + n_segments; s++)
     for (int i = 0; i < s->n; i++) {

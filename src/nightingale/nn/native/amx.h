@@ -1,7 +1,7 @@
 // What the files for processors with AMX share.
 
 #pragma once
-#include "abi.h"
+#include "fused.h"
 #include <immintrin.h>
 #include <omp.h>
 #include <stdint.h>
@@ -54,12 +54,6 @@ static inline __m512 gelu(__m512 x) { // x times the normal distribution: a poly
   sum = _mm512_fmadd_ps(sum, s, _mm512_set1_ps(3.99071813e-01f));
   return _mm512_mul_ps(x, _mm512_fmadd_ps(sum, t, _mm512_set1_ps(0.5f)));
 }
-
-typedef struct {
-  const float *weight, *bias; // (width,)
-  int32_t width;              // a multiple of 16
-  float eps;
-} Norm;
 
 // (x - mean) / deviation of a row that stays where it is
 static inline void measure_row(const float *x, int width, float eps, __m512 *mean, __m512 *scale) {

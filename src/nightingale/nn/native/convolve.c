@@ -5,22 +5,25 @@
 
 #include "amx.h"
 
-typedef struct {
-  const uint16_t *weights; // [n_out / 16][n_taps][n_in / 32] tiles of [16 pairs of inputs][16 outputs]
-  const float *bias;       // (n_out,)
-  int32_t n_in, n_out;     // multiples of 32
-  int32_t n_taps, dilation;
-} Convolution;
-
 static inline uint16_t to_bf16(float x) { // to nearest, ties to even; weights are numbers
   uint32_t bits;
   memcpy(&bits, &x, 4);
   return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-// Weights as a convolution has them, (n_out, n_in, n_taps), to tiles; outputs and inputs that are no whole tiles are
-// joined by zeros.
-void nightingale_pack(const float *from, int n_out, int n_in, int n_taps, uint16_t *to, int n_threads) {
+int64_t nightingale_pack_bytes(int n_out, int n_in, int n_taps) {
+  return (int64_t)((n_out + 31) / 32 * 32) * ((n_in + 31) / 32 * 32) * n_taps * 2;
+}
+
+int64_t nightingale_convolve_bytes(const Convolution *c, int n_rows, int n) {
+  (void)c, (void)n_rows, (void)n;
+  return 0; // tiles are loaded from where the frames lie
+}
+
+// Weights as a convolution has them, (n_out, n_in, n_taps), to [n_out / 16][n_taps][n_in / 32] tiles of [16 pairs of
+// inputs][16 outputs]; outputs and inputs that are no whole tiles are joined by zeros.
+void nightingale_pack(const float *from, int n_out, int n_in, int n_taps, void *space, int n_threads) {
+  uint16_t *to = space;
   const int n_parts = (n_in + 31) / 32, n_columns = (n_out + 31) / 32 * 2;
 #pragma omp parallel for schedule(static) num_threads(n_threads)
   for (int column = 0; column < n_columns; column++)
@@ -42,7 +45,7 @@ void nightingale_pack(const float *from, int n_out, int n_in, int n_taps, uint16
 static inline void sum_block(const Convolution *c, const uint16_t *x, int out, float *sums) {
   const int n_parts = c->n_in / 32;
   const int64_t stride = (int64_t)c->n_in * 2, column = (int64_t)c->n_taps * n_parts * 512;
-  const uint16_t *left = c->weights + out / TILE * column, *right = left + column;
+  const uint16_t *left = (const uint16_t *)c->weights + out / TILE * column, *right = left + column;
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
@@ -65,17 +68,6 @@ static inline void sum_block(const Convolution *c, const uint16_t *x, int out, f
   _tile_stored(2, sums + TILE * 32, 128);
   _tile_stored(3, sums + TILE * 32 + TILE, 128);
 }
-
-typedef struct {
-  const uint16_t *x;   // (n_rows, n + (n_taps - 1) * dilation, n_in), or else, for a single tap,
-  const float *stream; // (n_rows, n, n_in), to be normed
-  const Norm *norm;
-  const float *residual; // (n_rows, n, n_out), added, or none
-  float *out_fp32;         // where sums go, (n_rows, n, n_out): either here ...
-  uint16_t *out_bf16;    // ... or here, in bfloat16
-  int32_t n_rows, n;
-  int32_t gelu;       // through gelu
-} ConvolutionArgs;
 
 static void finish_block(const Convolution *c, const ConvolutionArgs *p, const float *sums, int64_t first, int n_here,
                          int out) {

@@ -10,6 +10,7 @@ import torch
 from nightingale.backends.torch.flow.fast import FastEstimator
 from nightingale.backends.torch.flow.fast_encoder import FastEncoder
 from nightingale.backends.torch.flow.model import Decoder, Flow
+from nightingale.nn.amx import amx_library
 from tests.backends.torch.flow.random_weights import randomize
 from tests.backends.torch.flow.tiny import tiny_config, tiny_prompt, tiny_tokens
 
@@ -23,8 +24,8 @@ def small_flow(decoder: Decoder) -> Flow:
 
 
 def fast(slow: Flow) -> Flow:
-    slow.decoder["estimator"] = FastEstimator(slow.estimator)
-    slow.encoder = FastEncoder(slow.encoder)  # type: ignore[assignment]
+    slow.decoder["estimator"] = FastEstimator(slow.estimator, amx_library())
+    slow.encoder = FastEncoder(slow.encoder, amx_library())  # type: ignore[assignment]
     return slow
 
 

@@ -13,6 +13,7 @@ from nightingale.backends.torch.flow.fast_encoder import FastEncoder
 from nightingale.backends.torch.flow.model import Decoder, Flow
 from nightingale.backends.torch.flow.solver import Schedule, guide, solve_chunk
 from nightingale.backends.torch.flow.window import LayerCaches, StepCaches, Window
+from nightingale.nn.amx import amx_library
 from tests.backends.torch.flow.test_fast import small_flow
 from tests.backends.torch.flow.tiny import tiny_prompt, tiny_tokens
 
@@ -29,8 +30,8 @@ def flow(request: pytest.FixtureRequest) -> Flow:
     made = small_flow("standard")
     if request.param == "fast":
         request.getfixturevalue("amx")
-        made.decoder["estimator"] = FastEstimator(made.estimator)
-        made.encoder = FastEncoder(made.encoder)  # type: ignore[assignment]
+        made.decoder["estimator"] = FastEstimator(made.estimator, amx_library())
+        made.encoder = FastEncoder(made.encoder, amx_library())  # type: ignore[assignment]
     return made
 
 

@@ -9,6 +9,7 @@ from torch import nn
 
 from nightingale.backends.torch.vocoder.fast import FastVocoder
 from nightingale.backends.torch.vocoder.model import Vocoder, VocoderConfig
+from nightingale.nn.amx import amx_library
 from nightingale.nn.convolution import Convolution, Snake, between_zeros
 from tests.backends.torch.vocoder.small import SMALL, randomize, small_mel
 
@@ -102,7 +103,7 @@ def slow(request: pytest.FixtureRequest) -> Vocoder:
 @pytest.mark.slow
 def test_it_sounds_nearly_the_same(slow: Vocoder) -> None:
     mel = small_mel(n_frames=16)
-    exact, near = slow.vocode(mel, 1), FastVocoder(slow).vocode(mel, 1)
+    exact, near = slow.vocode(mel, 1), FastVocoder(slow, amx_library()).vocode(mel, 1)
     noise_db = 10 * torch.log10((near - exact).square().sum() / exact.square().sum())
     assert -80 < noise_db < -35
 
@@ -110,7 +111,7 @@ def test_it_sounds_nearly_the_same(slow: Vocoder) -> None:
 @pytest.mark.slow
 def test_a_slice_with_its_context_is_the_whole(slow: Vocoder) -> None:
     """What streaming rests on: see FILTER_CONTEXT."""
-    fast, mel = FastVocoder(slow), small_mel(n_frames=42)
+    fast, mel = FastVocoder(slow, amx_library()), small_mel(n_frames=42)
     source = 0.1 * drawn(42 * 480)
     whole = fast.filter(mel, source)
     part = fast.filter(mel[:, 4:38], source[4 * 480 : 38 * 480])
@@ -119,7 +120,12 @@ def test_a_slice_with_its_context_is_the_whole(slow: Vocoder) -> None:
 
 
 def test_threads_leave_no_trace(slow: Vocoder) -> None:
-    fast, mel, made, before = FastVocoder(slow), small_mel(n_frames=8), [], torch.get_num_threads()
+    fast, mel, made, before = (
+        FastVocoder(slow, amx_library()),
+        small_mel(n_frames=8),
+        [],
+        torch.get_num_threads(),
+    )
     try:
         for n_threads in (1, 2):
             torch.set_num_threads(n_threads)

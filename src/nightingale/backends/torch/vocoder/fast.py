@@ -1,4 +1,5 @@
-"""The vocoder's filter in bfloat16 on processors with AMX: the fast twin of `Vocoder`.
+"""The vocoder's filter by compiled code, in bfloat16 or with products in 8 bits: the fast twin of
+`Vocoder`.
 
 Pitch and source, where a rounding would become a drift, stay as they are. Time comes before
 channels here; what the blocks add to stays in fp32.
@@ -6,6 +7,7 @@ channels here; what the blocks add to stays in fp32.
 
 from __future__ import annotations
 
+import ctypes
 from typing import cast
 
 import torch
@@ -29,18 +31,20 @@ from nightingale.nn.deterministic import linear
 class FastVocoder(Vocoder):
     """Mel frames -> samples, as `Vocoder`, nearly."""
 
-    def __init__(self, slow: Vocoder) -> None:
+    def __init__(self, slow: Vocoder, library: ctypes.CDLL) -> None:
         nn.Module.__init__(self)
         self.config = slow.config
         self.f0_predictor, self.m_source = slow.f0_predictor, slow.m_source
-        self.entrance = Convolution(slow.conv_pre.weight, _bias(slow.conv_pre))
-        self.upsamples = nn.ModuleList(_Upsample(cast(Upsampling, up)) for up in slow.ups)
+        self.entrance = _plain(slow.conv_pre, library)
+        self.upsamples = nn.ModuleList(_Upsample(cast(Upsampling, up), library) for up in slow.ups)
         self.source_branches = nn.ModuleList(
-            _SourceBranch(cast(nn.Conv1d, down), cast(ResidualBlock, block))
+            _SourceBranch(cast(nn.Conv1d, down), cast(ResidualBlock, block), library)
             for down, block in zip(slow.source_downs, slow.source_resblocks, strict=True)
         )
-        self.blocks = nn.ModuleList(_Block(cast(ResidualBlock, block)) for block in slow.resblocks)
-        self.exit = Convolution(slow.conv_post.weight, _bias(slow.conv_post))
+        self.blocks = nn.ModuleList(
+            _Block(cast(ResidualBlock, block), library) for block in slow.resblocks
+        )
+        self.exit = _plain(slow.conv_post, library)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -74,7 +78,7 @@ class FastVocoder(Vocoder):
 class _Upsample(nn.Module):
     """A transposed convolution as a plain one: each phase of its outputs sees three frames."""
 
-    def __init__(self, slow: Upsampling) -> None:
+    def __init__(self, slow: Upsampling, library: ctypes.CDLL) -> None:
         super().__init__()
         n_in, n_out, kernel = slow.weight.shape
         self.factor, self._width = slow.factor, whole(n_out)
@@ -86,7 +90,7 @@ class _Upsample(nn.Module):
                 if 0 <= at < kernel:
                     weight[phase, :n_out, :, tap] = slow.weight[:, :, at].T
         bias = F.pad(_bias(slow), (0, self._width - n_out)).repeat(self.factor)
-        self.conv = Convolution(weight.flatten(0, 1), bias)
+        self.conv = Convolution(weight.flatten(0, 1), bias, library=library)
 
     def forward(self, x: Tensor) -> Tensor:
         made = self.conv(between_zeros(x, self.conv.reach, self.conv.n_in))
@@ -96,7 +100,7 @@ class _Upsample(nn.Module):
 class _SourceBranch(nn.Module):
     """The spectrum of the source, at the rate of a stage, through its block."""
 
-    def __init__(self, down: nn.Conv1d, block: ResidualBlock) -> None:
+    def __init__(self, down: nn.Conv1d, block: ResidualBlock, library: ctypes.CDLL) -> None:
         super().__init__()
         n_out, _, kernel = down.weight.shape
         self._kernel, self._stride = kernel, down.stride[0]
@@ -106,7 +110,7 @@ class _SourceBranch(nn.Module):
         self.register_buffer("bias", F.pad(_bias(down), (0, whole(n_out) - n_out)))
         self.weight: Tensor
         self.bias: Tensor
-        self.block = _Block(block)
+        self.block = _Block(block, library)
 
     def forward(self, excitation: Tensor) -> Tensor:
         padded = F.pad(excitation, (0, 0, self._padding, self._padding))
@@ -117,12 +121,12 @@ class _SourceBranch(nn.Module):
 
 
 class _Block(nn.Module):
-    def __init__(self, slow: ResidualBlock) -> None:
+    def __init__(self, slow: ResidualBlock, library: ctypes.CDLL) -> None:
         super().__init__()
         waves = zip(slow.activations1, slow.activations2, strict=True)
         convs = zip(slow.convs1, slow.convs2, strict=True)
-        self.waves = nn.ModuleList(_wave(wave) for pair in waves for wave in pair)
-        self.convs = nn.ModuleList(_plain(conv) for pair in convs for conv in pair)
+        self.waves = nn.ModuleList(_wave(wave, library) for pair in waves for wave in pair)
+        self.convs = nn.ModuleList(_plain(conv, library) for pair in convs for conv in pair)
 
     def forward(self, x: Tensor) -> Tensor:
         for at in range(0, len(self.convs), 2):
@@ -132,15 +136,15 @@ class _Block(nn.Module):
         return x
 
 
-def _plain(slow: nn.Module) -> Convolution:
+def _plain(slow: nn.Module, library: ctypes.CDLL) -> Convolution:
     conv = cast(nn.Conv1d, slow)
-    return Convolution(conv.weight, _bias(conv), conv.dilation[0])
+    return Convolution(conv.weight, _bias(conv), conv.dilation[0], library=library)
 
 
-def _wave(slow: nn.Module) -> Snake:
+def _wave(slow: nn.Module, library: ctypes.CDLL) -> Snake:
     alpha = slow.alpha
     assert isinstance(alpha, Tensor)
-    return Snake(alpha, EPSILON)
+    return Snake(alpha, EPSILON, library=library)
 
 
 def _bias(layer: nn.Conv1d | nn.ConvTranspose1d) -> Tensor:
