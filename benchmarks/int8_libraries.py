@@ -147,7 +147,8 @@ CONTESTANTS: dict[str, Callable[[Tensor, Tensor], Product]] = {
 
 def keeps_bytes(make: Callable[[Tensor, Tensor], Product], given: tuple[Tensor, ...]) -> bool:
     weight, bias, x = given
-    n_threads, made = torch.get_num_threads(), []
+    n_threads, made, x = torch.get_num_threads(), [], x.clone()
+    x[-1] *= 2  # a frame of the other half is the loudest
     for n in (1, 2):
         torch.set_num_threads(n)
         product = make(weight, bias)
