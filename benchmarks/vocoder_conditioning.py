@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from dataclasses import replace
 from typing import Any
@@ -47,6 +48,7 @@ def compare(n_utterances: int, change: float, n_draws: int) -> dict[str, Any]:
                 worst = max(worst, float(np.abs(wanted - made).max()))
                 pitch = max(pitch, _pitch_apart(model, mel, other))
             apart[name].append(worst)
+        print(f"{seed + 1} of {n_utterances}: {apart}", file=sys.stderr)
     return {
         "utterances": n_utterances,
         "draws": n_draws,
