@@ -27,14 +27,15 @@ from nightingale.measure import texts
 from nightingale.measure.stages import torch_stages
 
 
-def compare(n_utterances: int, change: float, n_draws: int) -> dict[str, Any]:
+def compare(first_utterance: int, n_utterances: int, change: float, n_draws: int) -> dict[str, Any]:
     models = {
         plan.name: loaded("fledgling", "torch", plan, "meanflow") for plan in (WHOLE, WINDOWED)
     }
     first = models[WHOLE.name]
     apart: dict[str, list[float]] = {name: [] for name in models}
     pitch = 0.0
-    for seed, text in enumerate(texts.read("short", n_utterances)):
+    end = first_utterance + n_utterances
+    for seed, text in list(enumerate(texts.read("short", end)))[first_utterance:]:
         options = replace(first.spec.options, seed=seed)
         tokens = said(first, first.tokenizer.encode(text, "en"), options)
         codes = [token for token, _ in tokens if token < N_SPEECH_CODES]
@@ -48,8 +49,9 @@ def compare(n_utterances: int, change: float, n_draws: int) -> dict[str, Any]:
                 worst = max(worst, float(np.abs(wanted - made).max()))
                 pitch = max(pitch, _pitch_apart(model, mel, other))
             apart[name].append(worst)
-        print(f"{seed + 1} of {n_utterances}: {apart}", file=sys.stderr)
+        print(f"{seed + 1} of {end}: {apart}", file=sys.stderr)
     return {
+        "first": first_utterance,
         "utterances": n_utterances,
         "draws": n_draws,
         "change_of_mel": change,
@@ -71,12 +73,13 @@ def _pitch_apart(model: Any, mel: np.ndarray, other: np.ndarray) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--utterances", type=int, default=50)
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--change", type=float, default=1e-5)
     parser.add_argument("--draws", type=int, default=2)
     given = parser.parse_args()
     torch.set_num_threads(1)
     begun = time.perf_counter()
-    result = compare(given.utterances, given.change, given.draws)
+    result = compare(given.first, given.utterances, given.change, given.draws)
     print(json.dumps({**result, "seconds": round(time.perf_counter() - begun)}))
 
 
