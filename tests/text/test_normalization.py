@@ -7,12 +7,15 @@ import subprocess
 import sys
 
 import pytest
+from unicode_rbnf import RbnfEngine
+from unicode_rbnf.engine import RulesetNotFoundError
 
 from benchmarks.normalization import fault, fuzz, oracle, unchanged
 from nightingale.core import Options
 from nightingale.errors import OptionError
 from nightingale.text.normalization import LOCALES, normalization_locale, normalize_text, spelling
 from nightingale.text.normalization.readers import READERS
+from nightingale.text.normalization.rules import NumberRules
 from nightingale.text.split import TextPart
 from nightingale.text.spoken import SpokenForm
 from nightingale.text.structure import Break
@@ -115,3 +118,18 @@ def test_british_dates_have_the_day_first() -> None:
     assert normalize_text("$3 on 13/04/2024", "en-GB").spoken == (
         "three dollars on April thirteenth, twenty twenty-four"
     )
+
+
+@pytest.mark.parametrize("language", sorted(LOCALES))
+def test_rules_of_numbers_are_evaluated_as_by_the_library(language: str) -> None:
+    library, rules = RbnfEngine.for_language(language), NumberRules(language)
+    names = [name for name in library.rulesets if name.startswith("spellout-")]
+    for name in names:
+        for number in (0, 1, 21, 100, 1_101, 37_037, 2_000_001):
+            try:
+                wanted = "".join(library.iter_format_number(number, name))
+            except RulesetNotFoundError:
+                continue
+            if not any(c.isdecimal() for c in wanted):
+                wanted = wanted.replace("\u00ad", "").replace("\u200b", "").replace("〇", "零")
+                assert rules.spell(number, name) == wanted
