@@ -214,7 +214,7 @@ class Chaos:
     async def kill(self) -> None:
         """Evenly over the run, once the fleet has grown, and while two replicas run; of every five,
         one hits only the worker inside a replica."""
-        while not self.is_over:
+        while self.progress < 1:
             await asyncio.sleep(_BETWEEN_KILLS_S)
             n_due = 1.3 * self._given.kills * self.progress
             is_grown = max(self.counts, default=0) >= N_MOST or self.progress > 0.15
@@ -241,11 +241,14 @@ class Chaos:
             while self.progress < at:
                 await asyncio.sleep(0.5)
             await self.note_settings()
-            try:
-                await asyncio.to_thread(fleet.roll, {**self._args, **changed})
-            except RuntimeError:  # a replica was killed meanwhile; Ray goes on replacing them
-                self.n_rolls_disturbed += 1
+            await self.roll_to(changed)
             self.n_rolls += 1
+
+    async def roll_to(self, changed: dict[str, int]) -> None:
+        try:
+            await asyncio.to_thread(fleet.roll, {**self._args, **changed})
+        except RuntimeError:  # a replica was killed meanwhile; Ray goes on replacing them
+            self.n_rolls_disturbed += 1
 
     async def note_settings(self) -> None:
         """Which configuration answers: a text that no replica takes names the limit of its own."""
@@ -296,9 +299,10 @@ async def storm(
     beside = [asyncio.create_task(it) for it in (chaos.kill(), chaos.roll(), chaos.watch())]
     await asyncio.gather(*(listen() for _ in range(given.clients)))
     took_s = time.monotonic() - begun
+    await asyncio.wait(beside[:2])  # no kill and no roll is under way
     await chaos.note_settings()
     # And back to one: nobody asks any more.
-    await asyncio.to_thread(fleet.roll, {**args, "max_characters": 9_003})
+    await chaos.roll_to({"max_characters": 9_003})
     until = time.monotonic() + 120
     while time.monotonic() < until and chaos.counts[-1] != 1:
         await asyncio.sleep(1.0)
