@@ -1,6 +1,6 @@
 """A client that no lost server disturbs: a response that broke off is continued, from its byte on.
 
-    python examples/resume.py http://localhost:8000 "A long text." > speech.pcm   # needs httpx
+    python examples/resume.py http://localhost:8004 "A long text." > speech.pcm   # needs httpx
 
 Every failure has a name. A response is whole only if it came to its end mark: what merely stops is
 a StreamLostError, never a short text.
@@ -132,4 +132,9 @@ async def main(server: str, text: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:3]))
+    if len(sys.argv) != 3:
+        sys.exit("usage: python examples/resume.py http://HOST:PORT TEXT > speech.pcm")
+    try:
+        asyncio.run(main(*sys.argv[1:]))
+    except FailedError as failure:
+        sys.exit(f"not spoken: {failure}")

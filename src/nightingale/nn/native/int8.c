@@ -9,6 +9,7 @@
 // GNU C's, of the width of the processor; only products of bytes are written for each kind.
 
 #include "fused.h"
+#include "processor.h"
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -21,9 +22,6 @@
 #include <omp.h>
 #else
 static int omp_get_thread_num(void) { return 0; }
-#endif
-#if defined(__ARM_FEATURE_DOTPROD) && defined(__linux__)
-#include <sys/auxv.h>
 #endif
 
 #if defined(__AVX512VNNI__)
@@ -511,17 +509,7 @@ void nightingale_snake(const float *x, const float *pace, const float *inverse, 
 }
 
 // Whether this processor has what the library was compiled for.
-int nightingale_runs_here(void) {
-#if defined(__AVX512VNNI__)
-  return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-#elif defined(__AVX2__)
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#elif defined(__ARM_FEATURE_DOTPROD) && defined(__linux__)
-  return (getauxval(AT_HWCAP) & (1 << 20)) != 0; // HWCAP_ASIMDDP
-#else // every Apple Silicon has them
-  return 1;
-#endif
-}
+int nightingale_runs_here(void) { return has_vector_instructions(); }
 
 const int32_t *nightingale_layout(void) {
   static const int32_t layout[] = {ABI_VERSION, 2, LAYOUT(Norm, eps), LAYOUT(Segment, n)};

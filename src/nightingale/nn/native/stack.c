@@ -10,6 +10,7 @@
 // Knows nothing of tokens or Python: pointers and sizes in, numbers out. Allocates nothing.
 
 #include "abi.h"
+#include "processor.h"
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -17,9 +18,6 @@
 #include <immintrin.h>
 #elif defined(__ARM_FEATURE_DOTPROD)
 #include <arm_neon.h>
-#endif
-#if defined(__ARM_FEATURE_DOTPROD) && defined(__linux__)
-#include <sys/auxv.h>
 #endif
 
 #if defined(__AVX512VNNI__) || defined(__AVX512BW__)
@@ -670,16 +668,8 @@ void nightingale_multiply(const Linear *l, const float *x, int n, Quantized *spa
 int nightingale_runs_here(void) {
 #if defined(__AMX_INT8__)
   return __builtin_cpu_supports("amx-int8") && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
-#elif defined(__AVX512VNNI__)
-  return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-#elif defined(__AVX512BW__)
-  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-#elif defined(__AVX2__)
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#elif defined(__ARM_FEATURE_DOTPROD) && defined(__linux__)
-  return (getauxval(AT_HWCAP) & (1 << 20)) != 0; // HWCAP_ASIMDDP
-#else // every Apple Silicon has them
-  return 1;
+#else
+  return has_vector_instructions();
 #endif
 }
 
