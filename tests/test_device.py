@@ -60,6 +60,7 @@ class Found:
         self._set(torch.backends.mps, "is_available", lambda: False)
         self._set(resolving, "compiled_kernels", lambda: None)
         self._set(amx, "is_available", lambda: False)
+        self._set(native, "int8", lambda: None)
 
     def cuda(self, *, n_devices: int = 2, has_bf16: bool = True) -> None:
         self._set(torch.cuda, "is_available", lambda: n_devices > 0)
@@ -78,6 +79,7 @@ class Found:
 
     def kernels(self) -> None:
         self._set(resolving, "compiled_kernels", lambda: "stack_vnni")
+        self._set(native, "int8", lambda: SimpleNamespace(_name="native/int8_vnni.so"))
 
     def with_amx(self) -> None:
         self.kernels()
@@ -95,7 +97,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Found:
 # what torch finds -> device, t3, flow, vocoder, TF32 of `auto`
 AUTO_TABLE = {
     "nothing": ("cpu", "fp32", "fp32", "fp32", False),
-    "kernels": ("cpu", "int8", "fp32", "fp32", False),
+    "kernels": ("cpu", "int8", "int8", "int8", False),
     "with_amx": ("cpu", "int8", "bf16", "bf16", False),
     "cuda": ("cuda", "bf16", "bf16", "fp32", True),
     "old_cuda": ("cuda", "fp32", "fp32", "fp32", True),
@@ -209,7 +211,8 @@ def test_the_line_of_a_plan_has_every_field_with_its_reason(found: Found) -> Non
     line = str(BACKEND.resolve(Plan.named(AUTO, stream=True), "cpu"))
     assert line == (
         "plan auto on cpu (cpu was asked for): t3=int8 (by stack_vnni), "
-        "flow=fp32 (bfloat16 needs Intel AMX here), vocoder=fp32 (bfloat16 needs Intel AMX here), "
+        "flow=int8 (bfloat16 needs Intel AMX here; 8 bits by int8_vnni), "
+        "vocoder=int8 (bfloat16 needs Intel AMX here; 8 bits by int8_vnni), "
         "windows=8-12-14-17-21-25 (for streaming), lookahead=10, prompt_cache, trims_silence"
     )
 

@@ -109,8 +109,11 @@ def _vocoder(plan: Plan, placement: Placement) -> tuple[Fused, str]:
 
 
 def _fused(wanted: Fused) -> tuple[Fused, str]:
-    """Flow and vocoder on the host, by compiled code."""
-    if wanted == "bf16":
-        return ("bf16", "by Intel AMX") if amx.is_available() else ("fp32", _NO_AMX)
+    """Flow and vocoder on the host, by compiled code: 8 bits where bfloat16 has no instructions."""
+    if wanted == "bf16" and amx.is_available():
+        return "bf16", "by Intel AMX"
     library = native.int8()
-    return ("fp32", _NO_INT8) if library is None else ("int8", f"by {Path(library._name).stem}")
+    if library is None:
+        return "fp32", f"{_NO_AMX}; {_NO_INT8}" if wanted == "bf16" else _NO_INT8
+    by = f"by {Path(library._name).stem}"
+    return "int8", f"{_NO_AMX}; 8 bits {by}" if wanted == "bf16" else by
