@@ -140,10 +140,12 @@ class Convolution(nn.Module):
         return self._described
 
 
-def between_zeros(x: Tensor, reach: int, n_channels: int) -> Tensor:
-    """(T, D) -> bfloat16, for a convolution: half of its reach on either side."""
+def between_zeros(x: Tensor, reach: int, n_channels: int, n_before: int | None = None) -> Tensor:
+    """(T, D) -> bfloat16, for a convolution: half of its reach on either side, or `n_before` of it
+    in front."""
+    begin = reach // 2 if n_before is None else n_before
     out = torch.zeros(len(x) + reach, n_channels, dtype=torch.bfloat16)
-    out[reach // 2 : reach // 2 + len(x), : x.shape[1]] = x
+    out[begin : begin + len(x), : x.shape[1]] = x
     return out
 
 
@@ -161,14 +163,16 @@ class Snake(nn.Module):
         self.pace: Tensor
         self.inverse: Tensor
 
-    def forward(self, x: Tensor, reach: int) -> Tensor:
+    def forward(self, x: Tensor, reach: int, n_before: int | None = None) -> Tensor:
+        """Zeros as in `between_zeros`."""
         n, width = x.shape
-        if width != len(self.pace) or reach < 0:
+        begin = reach // 2 if n_before is None else n_before
+        if width != len(self.pace) or not 0 <= begin <= reach:
             raise LayoutError(f"{len(self.pace)} channels were given {width}, with reach {reach}")
         out = torch.empty(n + reach, width, dtype=torch.bfloat16)
         self._library.nightingale_snake(
             native.address(x, torch.float32), native.address(self.pace, torch.float32),
             native.address(self.inverse, torch.float32), n, width,
-            reach // 2, reach - reach // 2, out.data_ptr(), torch.get_num_threads(),
+            begin, reach - begin, out.data_ptr(), torch.get_num_threads(),
         )  # fmt: skip
         return out

@@ -16,12 +16,14 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from nightingale.backends.torch.flow.window import FlowState, LayerCaches, StepCaches
+from nightingale.backends.torch.vocoder.pieces import Piece
 from nightingale.backends.torch.vocoder.source import SourceState
 from nightingale.backends.torch.vocoder.streaming import VocoderState
 from nightingale.errors import CorruptFileError
 
 _KINDS = {
-    kind.__name__: kind for kind in (FlowState, LayerCaches, StepCaches, VocoderState, SourceState)
+    kind.__name__: kind
+    for kind in (FlowState, LayerCaches, StepCaches, VocoderState, SourceState, Piece)
 }
 _N_LENGTH = 8  # bytes: how long a safetensors header is
 

@@ -18,14 +18,25 @@ from nightingale.backends.torch.vocoder.model import (
     EPSILON,
     LAST_SLOPE,
     SLOPE,
+    FrameSlice,
     ResidualBlock,
     Upsampling,
     Vocoder,
     sound,
 )
-from nightingale.backends.torch.vocoder.stft import N_CHANNELS, stft
+from nightingale.backends.torch.vocoder.pieces import (
+    Piece,
+    PieceCaches,
+    convolved,
+    joined_for,
+    zeros_around,
+)
+from nightingale.backends.torch.vocoder.stft import HOP, N_CHANNELS, stft
+from nightingale.core import SAMPLES_PER_FRAME
 from nightingale.nn.convolution import Convolution, Snake, between_zeros, whole
 from nightingale.nn.deterministic import linear
+
+SPECTRA_PER_FRAME = SAMPLES_PER_FRAME // HOP
 
 
 class FastVocoder(Vocoder):
@@ -52,27 +63,76 @@ class FastVocoder(Vocoder):
 
     def synthesize(self, mel: Tensor, source: Tensor) -> Tensor:
         """(B, 80, M) and (B, M * 480) -> (B, M * 480)"""
-        return torch.stack([self._shape(*row) for row in zip(mel, source, strict=True)])
+        at = FrameSlice(0, 0, mel.shape[2], is_last=True)
+        rows = zip(mel, source, strict=True)
+        return torch.stack([self.filter_slice(*row, at, ())[0] for row in rows])
 
-    def _shape(self, mel: Tensor, source: Tensor) -> Tensor:
-        excitation = stft(source[None])[0].T.contiguous()  # (M * 120 + 1, 18)
-        entrance, exit_ = self.entrance, self.exit
-        x = entrance(between_zeros(mel.T, entrance.reach, entrance.n_in))
-        for stage in range(len(self.upsamples)):
-            x = self._stage_of(stage, x, excitation)
-        x = exit_(between_zeros(F.leaky_relu(x, LAST_SLOPE), exit_.reach, exit_.n_in))
-        return sound(x[None, :, :N_CHANNELS].mT)[0]
+    def filter_slice(
+        self, mel: Tensor, source: Tensor, at: FrameSlice, caches: tuple[Piece, ...]
+    ) -> tuple[Tensor, tuple[Piece, ...]]:
+        """Each layer's input is cached: no frame is rendered twice, but those that are not certain
+        yet."""
+        self._check_source(mel, source)
+        n_seen = caches[0].end if caches else 0  # by the first layer
+        again = max(0, n_seen - 1 - at.first)  # the source's spectra reach into one frame more
+        frames = Piece(mel[:, again:].T, at.first + again, at.first + mel.shape[1])
+        layers = PieceCaches(caches, is_last=at.is_last)
+        spectra = _spectra(source[again * SAMPLES_PER_FRAME :], frames.first)
+        samples = self._shape(frames, spectra, at, layers)
+        return samples, tuple(layers.kept)
 
-    def _stage_of(self, stage: int, x: Tensor, excitation: Tensor) -> Tensor:
-        x = self.upsamples[stage](F.leaky_relu(x, SLOPE))
-        if stage == len(self.upsamples) - 1:
-            x = torch.cat((x[1:2], x))  # centered frames are one more than the hops
-        x += self.source_branches[stage](excitation)
+    def _shape(self, mel: Piece, excitation: Piece, at: FrameSlice, caches: PieceCaches) -> Tensor:
+        x = _convolve(self.entrance, mel, caches)
+        for stage, (n_in, n_out) in enumerate(self._needed(at.end)):
+            x = self._stage_of(stage, x.until(n_in), excitation, n_out, caches)
+        x = caches.join(_convolve(self.exit, x, caches, LAST_SLOPE), at.end * SPECTRA_PER_FRAME - 1)
+        begin = max(0, at.begin * SPECTRA_PER_FRAME - 1)  # a sample is in the spectra around it
+        samples = sound(x.between(begin, x.end)[None, :, :N_CHANNELS].mT)[0]
+        skipped = at.begin * SAMPLES_PER_FRAME - begin * HOP
+        return samples[skipped:][: (at.end - at.begin) * SAMPLES_PER_FRAME]
+
+    def _needed(self, n_frames: int) -> list[tuple[int, int]]:
+        """How many positions of each stage's input, and behind its upsampling, so many frames of
+        sound depend on."""
+        n, needed = n_frames * SPECTRA_PER_FRAME + 2 + self.exit.reach // 2, []
+        for stage in reversed(range(len(self.upsamples))):
+            n += max(block.context for block in self._blocks(stage))
+            needed.append((-(-n // self.config.stages[stage][0]) + 1, n))
+            n = needed[-1][0]
+        return needed[::-1]
+
+    def _blocks(self, stage: int) -> list[_Block]:
         n = len(self.config.kernels)
-        total, *rest = (block(x) for block in self.blocks[stage * n : (stage + 1) * n])
-        for other in rest:
-            total += other
-        return total.div_(n)
+        return [cast(_Block, block) for block in self.blocks[stage * n : (stage + 1) * n]]
+
+    def _stage_of(
+        self, stage: int, x: Piece, excitation: Piece, n_needed: int, caches: PieceCaches
+    ) -> Piece:
+        x = self.upsamples[stage](x, caches)
+        if stage == len(self.upsamples) - 1:  # centered frames are one more than the hops
+            rows = x.x if x.first else torch.cat((x.x[1:2], x.x))
+            x = Piece(rows, x.first + 1 if x.first else 0, x.n_final + 1)
+        x = caches.add((x, self.source_branches[stage](excitation, n_needed, caches)))
+        total = caches.add([block(x, caches) for block in self._blocks(stage)])
+        return Piece(total.x.div_(len(self.config.kernels)), total.first, total.n_final)
+
+
+def _spectra(source: Tensor, first: int) -> Piece:
+    """The excitation from frame number `first` on; spectra at its ends, two each, saw its mirror
+    image."""
+    made, begin = stft(source[None])[0].T, first * SPECTRA_PER_FRAME
+    n_cut = 2 if first else 0
+    return Piece(made[n_cut:].contiguous(), begin + n_cut, begin + len(made) - 2)
+
+
+def _convolve(
+    conv: Convolution, piece: Piece, caches: PieceCaches, slope: float | None = None
+) -> Piece:
+    half = conv.reach // 2
+    piece = joined_for(caches, piece, half)
+    x = piece.x if slope is None else F.leaky_relu(piece.x, slope)
+    n_zeros, n_before = zeros_around(piece, half)
+    return convolved(piece, conv(between_zeros(x, n_zeros, conv.n_in, n_before)), half)
 
 
 class _Upsample(nn.Module):
@@ -92,9 +152,9 @@ class _Upsample(nn.Module):
         bias = F.pad(_bias(slow), (0, self._width - n_out)).repeat(self.factor)
         self.conv = Convolution(weight.flatten(0, 1), bias, library=library)
 
-    def forward(self, x: Tensor) -> Tensor:
-        made = self.conv(between_zeros(x, self.conv.reach, self.conv.n_in))
-        return made.view(len(x) * self.factor, self._width)
+    def forward(self, piece: Piece, caches: PieceCaches) -> Piece:
+        made, factor = _convolve(self.conv, piece, caches, SLOPE), self.factor
+        return Piece(made.x.view(-1, self._width), made.first * factor, made.n_final * factor)
 
 
 class _SourceBranch(nn.Module):
@@ -112,12 +172,17 @@ class _SourceBranch(nn.Module):
         self.bias: Tensor
         self.block = _Block(block, library)
 
-    def forward(self, excitation: Tensor) -> Tensor:
-        padded = F.pad(excitation, (0, 0, self._padding, self._padding))
-        n = (len(padded) - self._kernel) // self._stride + 1
-        width = padded.shape[1]
-        windows = padded.as_strided((n, self._kernel * width), (self._stride * width, 1))
-        return self.block(linear(windows, self.weight, self.bias))
+    def forward(self, excitation: Piece, n_needed: int, caches: PieceCaches) -> Piece:
+        kernel, stride, padding = self._kernel, self._stride, self._padding
+        first = -(-(excitation.first + padding) // stride) if excitation.first else 0
+        n_before = 0 if first else padding
+        x = excitation.between(first * stride - padding, excitation.end)
+        padded = F.pad(x, (0, 0, n_before, padding))
+        n, width = (len(padded) - kernel) // stride + 1, padded.shape[1]
+        windows = padded.as_strided((n, kernel * width), (stride * width, 1))
+        n_final = max(0, (excitation.n_final + padding - kernel) // stride + 1)
+        down = Piece(linear(windows, self.weight, self.bias), first, n_final)
+        return self.block(down.until(n_needed + self.block.context), caches)
 
 
 class _Block(nn.Module):
@@ -128,12 +193,26 @@ class _Block(nn.Module):
         self.waves = nn.ModuleList(_wave(wave, library) for pair in waves for wave in pair)
         self.convs = nn.ModuleList(_plain(conv, library) for pair in convs for conv in pair)
 
-    def forward(self, x: Tensor) -> Tensor:
+    @property
+    def context(self) -> int:
+        """How far it looks to either side."""
+        return sum(cast(Convolution, conv).reach // 2 for conv in self.convs)
+
+    def forward(self, x: Piece, caches: PieceCaches) -> Piece:
         for at in range(0, len(self.convs), 2):
-            first, second = (cast(Convolution, conv) for conv in self.convs[at : at + 2])
-            h = first(self.waves[at](x, first.reach))
-            x = second(self.waves[at + 1](h, second.reach), residual=x)
+            first, second = (cast(Convolution, conv).reach // 2 for conv in self.convs[at : at + 2])
+            x = joined_for(caches, x, first, then=second)
+            h = joined_for(caches, self._step(at, x), second)
+            x = self._step(at + 1, h, residual=x.x)
         return x
+
+    def _step(self, at: int, piece: Piece, residual: Tensor | None = None) -> Piece:
+        conv = cast(Convolution, self.convs[at])
+        half = conv.reach // 2
+        waved = self.waves[at](piece.x, *zeros_around(piece, half))
+        if residual is not None:  # both end alike
+            residual = residual[len(residual) - (len(waved) - conv.reach) :]
+        return convolved(piece, conv(waved, residual), half)
 
 
 def _plain(slow: nn.Module, library: ctypes.CDLL) -> Convolution:

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nightingale.backends.torch.vocoder.pieces import Piece
 from nightingale.backends.torch.vocoder.source import Source, SourceState, draw_noise
 from nightingale.backends.torch.vocoder.stft import HOP, N_BINS, N_CHANNELS, istft, stft
 from nightingale.core import SAMPLES_PER_FRAME
@@ -51,6 +52,16 @@ class VocoderConfig:
     def __post_init__(self) -> None:
         assert HOP * math.prod(factor for factor, _ in self.stages) == SAMPLES_PER_FRAME
         assert len(self.stages) == len(self.source_kernels)
+
+
+@dataclass(frozen=True, slots=True)
+class FrameSlice:
+    """Frames of an utterance: given are those from number `first` on, heard `begin` to `end`."""
+
+    first: int
+    begin: int
+    end: int
+    is_last: bool  # those given reach to the utterance's end
 
 
 class Vocoder(nn.Module):
@@ -112,13 +123,23 @@ class Vocoder(nn.Module):
 
     def filter(self, mel: Tensor, source: Tensor) -> Tensor:
         """The sound of a source in the shape of a mel, (80, M) and (M * 480,) -> (M * 480,)."""
-        self._check(mel)
-        if source.shape != (mel.shape[1] * SAMPLES_PER_FRAME,):
-            raise RequestError(
-                f"the source is {list(source.shape)}, but {mel.shape[1]} frames of mel need "
-                f"[{mel.shape[1] * SAMPLES_PER_FRAME}]: cut both at the same frames"
-            )
+        self._check_source(mel, source)
         return self.synthesize(mel[None], source[None])[0]
+
+    def filter_slice(
+        self,
+        mel: Tensor,
+        source: Tensor,
+        at: FrameSlice,
+        caches: tuple[Piece, ...],  # noqa: ARG002
+    ) -> tuple[Tensor, tuple[Piece, ...]]:
+        """The sound of frames `at.begin` to `at.end`, and what is cached for the next slice.
+
+        Here nothing is: all given frames are rendered, those for context once more.
+        """
+        samples = self.filter(mel, source)
+        begin, end = (SAMPLES_PER_FRAME * (number - at.first) for number in (at.begin, at.end))
+        return samples[begin:end], ()
 
     def synthesize(self, mel: Tensor, source: Tensor) -> Tensor:
         """The same for several at once, (B, 80, M) and (B, M * 480) -> (B, M * 480)."""
@@ -142,6 +163,14 @@ class Vocoder(nn.Module):
             raise RequestError(
                 f"the mel is {list(mel.shape)}, but must be [{self.config.n_mels}, frames] with "
                 "at least one frame"
+            )
+
+    def _check_source(self, mel: Tensor, source: Tensor) -> None:
+        self._check(mel)
+        if source.shape != (mel.shape[1] * SAMPLES_PER_FRAME,):
+            raise RequestError(
+                f"the source is {list(source.shape)}, but {mel.shape[1]} frames of mel need "
+                f"[{mel.shape[1] * SAMPLES_PER_FRAME}]: cut both at the same frames"
             )
 
 

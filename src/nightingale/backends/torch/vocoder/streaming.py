@@ -7,12 +7,18 @@ for rounding). Held back less, sound comes sooner, and differs near the end of e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from nightingale.backends.torch.vocoder.model import F0_CONTEXT, FILTER_CONTEXT, Vocoder
+from nightingale.backends.torch.vocoder.model import (
+    F0_CONTEXT,
+    FILTER_CONTEXT,
+    FrameSlice,
+    Vocoder,
+)
+from nightingale.backends.torch.vocoder.pieces import Piece
 from nightingale.backends.torch.vocoder.source import SourceState, draw_noise
 from nightingale.core import SAMPLES_PER_FRAME
 
@@ -28,6 +34,7 @@ class VocoderState:
     pitch: SourceState  # behind that excitation
     first: int = 0
     n_done: int = 0  # frames whose samples were given
+    caches: tuple[Piece, ...] = ()  # of the filter's layers
 
     @classmethod
     def start(cls, vocoder: Vocoder, seed: int) -> VocoderState:
@@ -57,16 +64,14 @@ def vocode_next(
         n_frames if is_last else max(state.n_done, n_pitched - max(0, n_lookahead - held_pitch))
     )
     if n_ready == state.n_done:
-        return mel.new_empty(0), VocoderState(frames, source, pitch, state.first, state.n_done)
+        return mel.new_empty(0), replace(state, mel=frames, source=source, pitch=pitch)
+    at = FrameSlice(state.first, state.n_done, n_ready, is_last)
     heard = frames[:, : n_pitched - state.first]
-    samples = vocoder.filter(heard, source)
-    here = slice(*(SAMPLES_PER_FRAME * (at - state.first) for at in (state.n_done, n_ready)))
+    samples, caches = vocoder.filter_slice(heard, source, at, state.caches)
     first = max(state.first, n_ready - EXACT)
     cut = first - state.first
-    kept = VocoderState(
-        frames[:, cut:].clone(), source[cut * SAMPLES_PER_FRAME :].clone(), pitch, first, n_ready
-    )
-    return samples[here], kept
+    kept = frames[:, cut:].clone(), source[cut * SAMPLES_PER_FRAME :].clone()
+    return samples, VocoderState(*kept, pitch, first, n_ready, caches)
 
 
 def _excite(
@@ -77,7 +82,8 @@ def _excite(
     if n_new <= 0:
         return frames.new_empty(0), state.pitch
     at = state.pitch.frame - state.first
-    f0 = vocoder.f0(frames)[at : at + n_new]
+    begin = max(0, at - F0_CONTEXT)
+    f0 = vocoder.f0(frames[:, begin:])[at - begin :][:n_new]
     n_harmonics = vocoder.config.n_harmonics
     noise = draw_noise(seed, state.pitch.frame, n_new, n_harmonics, SAMPLES_PER_FRAME)
     return vocoder.source(f0, state.pitch, noise)
