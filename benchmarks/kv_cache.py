@@ -191,7 +191,7 @@ def speed(n_threads: int) -> None:
 
 def tokens(n_sentences: int) -> None:
     """Tokens before the first that differs from fp32's, in either form."""
-    tts = Nightingale.load("fledgling", plan=Plan(), watermark=False)
+    tts = Nightingale.load("fledgling", plan=Plan(), decoder="meanflow", watermark=False)
     agreed: dict[str, list[int]] = {form: [] for form in BYTES}
     n_all = 0
     for seed, text in enumerate(texts.read("held_out", n_sentences)):
