@@ -62,10 +62,12 @@ static uint64_t hash(const float *x, int64_t n) {
 }
 
 // Activations whose scale is 1, so that every sum is a whole number that a float holds exactly.
-static int check_whole(int n_out, int n_in, int n_bits, int n) {
+// `largest`: all are as large as they can be.
+static int check_whole(int n_out, int n_in, int n_bits, int n, int largest) {
   Linear l = drawn_linear(n_out, n_in, n_bits, 1);
+  if (largest) memset((void *)l.codes, 255, (int64_t)n_out * n_in * n_bits / 8);
   float *x = malloc((int64_t)n * n_in * 4), *step = malloc((int64_t)n * n_out * 4), *prompt = malloc((int64_t)n * n_out * 4);
-  for (int i = 0; i < n * n_in; i++) x[i] = i % GROUP ? (float)(int)(draw() % 255) - 127 : 127;
+  for (int i = 0; i < n * n_in; i++) x[i] = i % GROUP && !largest ? (float)(int)(draw() % 255) - 127 : 127;
   Quantized space = space_for(n, n_in), transposed = space_for(n, n_in);
   nightingale_multiply(&l, x, n, &space, step, 2);
   for (int i = 0; i < n * n_in / GROUP; i++)
@@ -81,7 +83,7 @@ static int check_whole(int n_out, int n_in, int n_bits, int n) {
       n_wrong += step[r * n_out + o] != (float)sum;
       n_wrong += prompt[r * n_out + o] != (float)sum;
     }
-  printf("whole %d bits, %d by %d, %d rows: %d wrong of %d\n", n_bits, n_out, n_in, n, n_wrong, 2 * n * n_out);
+  printf("%s %d bits, %d by %d, %d rows: %d wrong of %d\n", largest ? "largest" : "whole", n_bits, n_out, n_in, n, n_wrong, 2 * n * n_out);
   return n_wrong;
 }
 
@@ -129,9 +131,10 @@ int main(void) {
   for (int size = 0; size < 4; size++)
     for (int n_bits = 8; n_bits >= 4; n_bits -= 4)
       for (int n = 1; n <= 18; n += n < 6 ? 1 : 11) {
-        n_wrong += check_whole(sizes[size][0], sizes[size][1], n_bits, n);
+        n_wrong += check_whole(sizes[size][0], sizes[size][1], n_bits, n, 0);
         print_scaled(sizes[size][0], sizes[size][1], n_bits, n);
       }
+  for (int n_bits = 8; n_bits >= 4; n_bits -= 4) n_wrong += check_whole(36, 192, n_bits, 17, 1);
   for (int n_bits = 8; n_bits >= 4; n_bits -= 4)
     for (int has_gate = 0; has_gate < 2; has_gate++) print_stack(n_bits, has_gate);
   return n_wrong ? 1 : 0;

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -38,3 +41,38 @@ def test_products_in_8_bits_are_there(kind: str, needed: str) -> None:
 def test_tiles_are_used_where_there_are_tiles() -> None:
     may = {"amx_bf16", "avx512_bf16"} <= flags() and torch.cpu._init_amx()
     assert amx.is_available() == may
+
+
+def prompt_products(folder: Path, *faults: tuple[str, str]) -> int:
+    """products.c for AVX2, with faults planted in prompt.h: how many sums are wrong."""
+    for file in native.FOLDER.glob("*.[ch]"):
+        text = file.read_text()
+        for right, wrong in faults if file.name == "prompt.h" else ():
+            assert right in text, "the fault has no place any more"
+            text = text.replace(right, wrong)
+        (folder / file.name).write_text(text)
+    source, made = Path(__file__).parent / "products.c", folder / "products"
+    flags = ["-O1", "-march=x86-64-v3", "-fopenmp", f"-I{folder}"]
+    command = ["cc", *flags, str(source), "-lm", "-o", str(made)]
+    subprocess.run(command, check=True, capture_output=True)
+    done = subprocess.run([made], capture_output=True, text=True, check=False)
+    counts = [int(n) for n in re.findall(r": (\d+) wrong of", done.stdout)]
+    assert len(counts) == 58, done.stdout
+    return sum(counts)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("avx2" not in flags() or not shutil.which("cc"), reason="needs AVX2 and cc")
+@pytest.mark.parametrize(
+    "fault",
+    [
+        (),
+        (("k < GROUP / 4; k += 8", "k < GROUP / 4; k += 16"), ("at < k + 8", "at < k + 16")),
+        (("stride + i] - 128", "stride + i] - 127"),),
+    ],
+    ids=["none", "16 bits overflow", "a wrong zero"],
+)
+def test_prompt_products_of_avx2_are_exact(
+    fault: tuple[tuple[str, str], ...], tmp_path: Path
+) -> None:
+    assert (prompt_products(tmp_path, *fault) > 0) == bool(fault)

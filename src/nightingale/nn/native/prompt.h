@@ -19,11 +19,21 @@
 #define TILE 16   // positions, and outputs, that are taken together
 #define MAX_TILES 4 // of positions, that meet a weight while it is at hand
 
-// A group of 16 positions. Room for as many Quanta has room for these.
-typedef struct {
-  int8_t codes[GROUP / 4][TILE][4];
-  int32_t start[TILE]; // minus zero times the codes
+#if defined(__AVX2__) && !defined(HAS_AVX512)
+#define PAIRS_OF_WORDS // bytes would have to be made positive first: for weights in 8 bits, codes are kept as 16
+#endif
+
+// A group of 16 positions. Room for as many QuantBlocks has room for these.
+typedef union {
+  struct {
+    int8_t codes[GROUP / 4][TILE][4];
+    int32_t start[TILE]; // minus zero times the codes
+  };
+#if defined(PAIRS_OF_WORDS)
+  int16_t words[GROUP / 2][TILE][2];
+#endif
 } Transposed;
+_Static_assert(sizeof(Transposed) <= TILE * sizeof(QuantBlock), "a prompt has no room");
 
 static inline Transposed *transposed_at(Quantized x, int64_t tile, int n_groups, int g) {
   return (Transposed *)x.blocks + tile * n_groups + g;
@@ -38,6 +48,12 @@ static void put_transposed(const float *x, int zero, int64_t i, int n_groups, in
   Transposed *there = transposed_at(to, i / TILE, n_groups, g);
   const int lane = i % TILE;
   codes_of(x, codes, scales_at(to, i / TILE, n_groups, g) + lane);
+#if defined(PAIRS_OF_WORDS)
+  if (zero == 128) {
+    for (int k = 0; k < GROUP; k++) there->words[k / 2][lane][k % 2] = codes[k];
+    return;
+  }
+#endif
   for (int k = 0; k < GROUP / 4; k++) memcpy(there->codes[k][lane], codes + 4 * k, 4);
   int32_t sum = 0;
   for (int j = 0; j < GROUP; j++) sum += codes[j];
@@ -89,6 +105,75 @@ static inline const uint8_t *bytes_of(const Linear *l, int first, int n_outs, in
   *stride = GROUP;
   return space[0];
 }
+
+#if defined(PAIRS_OF_WORDS)
+#define OUTS 4 // outputs whose sums stay in registers
+#define EACH_OUT _Pragma("GCC unroll 4")
+// Compilers like to multiply for all outputs first and then to add: that takes more registers than there are.
+#define KEEP_ORDER(pair) __asm__("" : "+x"(pair[0]), "+x"(pair[1]))
+
+static inline __m256i load_256(const void *from) { return _mm256_loadu_si256(from); }
+
+// `dot_group` for weights in 8 bits
+static inline void dot_words(const uint8_t *weights, int64_t stride, const Transposed *x, int apart, int n_tiles,
+                             int32_t (*dots)[TILE][TILE]) {
+  int16_t words[TILE][GROUP] __attribute__((aligned(32)));
+  for (int o = 0; o < TILE; o++)
+    for (int i = 0; i < GROUP; i++) words[o][i] = (int16_t)(weights[o * stride + i] - 128);
+  for (int t = 0; t < n_tiles; t++)
+    for (int o = 0; o < TILE; o += OUTS) {
+      __m256i sums[OUTS][2];
+      EACH_OUT for (int i = 0; i < OUTS; i++) sums[i][0] = sums[i][1] = _mm256_setzero_si256();
+      for (int k = 0; k < GROUP; k += 2) {
+        const __m256i near = load_256(x[t * apart].words[k / 2][0]), far = load_256(x[t * apart].words[k / 2][TILE / 2]);
+        EACH_OUT for (int i = 0; i < OUTS; i++) {
+          int32_t two;
+          memcpy(&two, words[o + i] + k, 4);
+          const __m256i w = _mm256_set1_epi32(two);
+          sums[i][0] = _mm256_add_epi32(sums[i][0], _mm256_madd_epi16(w, near));
+          sums[i][1] = _mm256_add_epi32(sums[i][1], _mm256_madd_epi16(w, far));
+          KEEP_ORDER(sums[i]);
+        }
+      }
+      EACH_OUT for (int i = 0; i < OUTS; i++)
+        for (int h = 0; h < 2; h++) _mm256_storeu_si256((__m256i *)dots[t][o + i] + h, sums[i][h]);
+    }
+}
+
+// `dot_group` for weights in 4 bits: sums of 16 products, at most 15 * 127 each, fit into 16 bits
+static inline void dot_nibbles(const uint8_t *weights, int64_t stride, const Transposed *x, int apart, int n_tiles,
+                               int32_t (*dots)[TILE][TILE]) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  for (int t = 0; t < n_tiles; t++)
+    for (int o = 0; o < TILE; o += OUTS) {
+      __m256i sums[OUTS][2];
+      EACH_OUT for (int i = 0; i < OUTS; i++)
+        for (int h = 0; h < 2; h++) sums[i][h] = load_256(x[t * apart].start + 8 * h);
+      for (int k = 0; k < GROUP / 4; k += 8) {
+        __m256i parts[OUTS][2];
+        EACH_OUT for (int i = 0; i < OUTS; i++) parts[i][0] = parts[i][1] = _mm256_setzero_si256();
+        for (int at = k; at < k + 8; at++) {
+          const __m256i near = load_256(x[t * apart].codes[at][0]), far = load_256(x[t * apart].codes[at][TILE / 2]);
+          EACH_OUT for (int i = 0; i < OUTS; i++) {
+            int32_t four;
+            memcpy(&four, weights + (o + i) * stride + 4 * at, 4);
+            const __m256i w = _mm256_set1_epi32(four);
+            parts[i][0] = _mm256_add_epi16(parts[i][0], _mm256_maddubs_epi16(w, near));
+            parts[i][1] = _mm256_add_epi16(parts[i][1], _mm256_maddubs_epi16(w, far));
+            KEEP_ORDER(parts[i]);
+          }
+        }
+        EACH_OUT for (int i = 0; i < OUTS; i++)
+          for (int h = 0; h < 2; h++) sums[i][h] = _mm256_add_epi32(sums[i][h], _mm256_madd_epi16(parts[i][h], ones));
+      }
+      EACH_OUT for (int i = 0; i < OUTS; i++)
+        for (int h = 0; h < 2; h++) _mm256_storeu_si256((__m256i *)dots[t][o + i] + h, sums[i][h]);
+    }
+}
+#undef OUTS
+#undef EACH_OUT
+#undef KEEP_ORDER
+#endif
 
 // dots[t][o][r] = weights of output o, less `zero`, by codes of position r of tile t; tiles are `apart` from each other
 static inline void dot_group(const uint8_t *weights, int64_t stride, int zero, const Transposed *x, int apart, int n_tiles,
@@ -142,24 +227,8 @@ static inline void dot_group(const uint8_t *weights, int64_t stride, int zero, c
       for (int i = 0; i < 4; i++) _mm512_storeu_si512(dots[t][o + i], sums[i]);
     }
 #elif defined(__AVX2__)
-  for (int t = 0; t < n_tiles; t++)
-    for (int o = 0; o < TILE; o += 4) {
-      __m256i sums[4][2];
-      for (int i = 0; i < 8; i++) sums[i / 2][i % 2] = _mm256_setzero_si256();
-      for (int k = 0; k < GROUP / 4; k++) {
-        const int8_t *codes = x[t * apart].codes[k][0];
-        const __m256i near = _mm256_loadu_si256((const void *)codes), far = _mm256_loadu_si256((const void *)(codes + 32));
-        for (int i = 0; i < 4; i++) {
-          int32_t four;
-          memcpy(&four, weights + (o + i) * stride + 4 * k, 4);
-          const __m256i w = _mm256_sub_epi8(_mm256_set1_epi32(four), _mm256_set1_epi8((char)zero));
-          const __m256i sizes = _mm256_abs_epi8(w);
-          sums[i][0] = _mm256_add_epi32(sums[i][0], dot_fours(sizes, w, near));
-          sums[i][1] = _mm256_add_epi32(sums[i][1], dot_fours(sizes, w, far));
-        }
-      }
-      for (int i = 0; i < 8; i++) _mm256_storeu_si256((__m256i *)dots[t][o + i / 2] + i % 2, sums[i / 2][i % 2]);
-    }
+  if (zero == 128) dot_words(weights, stride, x, apart, n_tiles, dots);
+  else dot_nibbles(weights, stride, x, apart, n_tiles, dots);
 #elif defined(__ARM_FEATURE_DOTPROD)
   for (int t = 0; t < n_tiles; t++)
     for (int o = 0; o < TILE; o += 4) {
@@ -215,6 +284,13 @@ static inline void sum_prompt(const Linear *l, int first, int n_outs, Quantized 
         const __m512 scale = _mm512_mul_ps(_mm512_set1_ps(scales[o]), factor);
         _mm512_store_ps(sums[t][o], _mm512_fmadd_ps(dot, scale, _mm512_load_ps(sums[t][o])));
       }
+#elif defined(__AVX2__) // left to itself, the compiler takes longer for these than for the products
+      for (int o = 0; o < TILE; o++)
+        for (int r = 0; r < TILE; r += 8) {
+          const __m256 dot = _mm256_cvtepi32_ps(load_256(dots[t][o] + r));
+          const __m256 scale = _mm256_mul_ps(_mm256_set1_ps(scales[o]), _mm256_loadu_ps(theirs + r));
+          _mm256_store_ps(sums[t][o] + r, _mm256_fmadd_ps(dot, scale, _mm256_load_ps(sums[t][o] + r)));
+        }
 #else
       for (int o = 0; o < TILE; o++)
         for (int r = 0; r < TILE; r++) sums[t][o][r] += (float)dots[t][o][r] * (scales[o] * theirs[r]);

@@ -143,10 +143,6 @@ static inline __m512i dot_fours(Weights w, __m512i codes, const int32_t *start) 
   return _mm512_madd_epi16(_mm512_maddubs_epi16(w.sizes, signed_codes), _mm512_set1_epi16(1));
 }
 #endif
-#elif defined(__AVX2__)
-static inline __m256i dot_fours(__m256i sizes, __m256i weights, __m256i codes) {
-  return _mm256_madd_epi16(_mm256_maddubs_epi16(sizes, _mm256_sign_epi8(codes, weights)), _mm256_set1_epi16(1));
-}
 #elif defined(__ARM_FEATURE_DOTPROD)
 static inline int8x16_t weights_of(uint8x16_t codes, int zero) { // code - 128 is a signed byte, too
   return vreinterpretq_s8_u8(vsubq_u8(codes, vdupq_n_u8((uint8_t)zero)));
