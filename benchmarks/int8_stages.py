@@ -5,8 +5,8 @@
 Models as large as the released ones have random weights (Multilingual ten steps, Nano mean-flow);
 Fledgling has its own. Speech of 5 s in a voice of 10 s (Fledgling: its own voice), whole and in
 windows as the plan `live` has them; fp32 and 8 bits take turns, medians count. The voice's
-recording is rendered beforehand for windows. Seconds are those of the clock, or with `--clock cpu`
-those of the processors, on a machine that others use as well. `mel_rms` is the root mean square of
+recording is rendered beforehand for windows. Times are those of the clock, and of the processors
+where the machine has other work as well. `mel_rms` is the root mean square of
 what differs in the log-mel frames, whole, beside that of another seed; `sample_rms` that of the
 samples made of the same mel. Prints a line of JSON.
 """
@@ -17,7 +17,7 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,23 +111,25 @@ def vocode_windows(vocoder: Vocoder, mels: list[Tensor]) -> Tensor:
     return torch.cat(made)
 
 
-def in_turns(works: list[Callable[[], Any]], n_rounds: int, clock: str) -> list[float]:
-    """Medians, in milliseconds."""
-    now = CLOCKS[clock]
-    taken: list[list[float]] = [[] for _ in works]
+def in_turns(works: Sequence[Callable[[], Any]], n_rounds: int) -> list[dict[str, float]]:
+    """Medians of each clock, in milliseconds."""
+    taken: list[list[dict[str, float]]] = [[] for _ in works]
     for _ in range(n_rounds + 1):
         for work, times in zip(works, taken, strict=True):
-            begun = now()
+            begun = {clock: now() for clock, now in CLOCKS.items()}
             work()
-            times.append(1e3 * (now() - begun))
-    return [statistics.median(times[1:]) for times in taken]  # warm
+            times.append({clock: 1e3 * (now() - begun[clock]) for clock, now in CLOCKS.items()})
+    return [
+        {clock: statistics.median(time[clock] for time in times[1:]) for clock in CLOCKS}  # warm
+        for times in taken
+    ]
 
 
 def rms(x: Tensor) -> float:
     return round(float(x.double().square().mean().sqrt()), 5)
 
 
-def measure(model: str, n_rounds: int, clock: str) -> dict[str, Any]:
+def measure(model: str, n_rounds: int) -> dict[str, Any]:
     exact, near = (stages_of(model, plan) for plan in (Plan(), INT8))
     exact_windows, near_windows = windows(exact), windows(near)
     mel, mels = whole_mel(exact), exact_windows()
@@ -145,11 +147,14 @@ def measure(model: str, n_rounds: int, clock: str) -> dict[str, Any]:
     }
     facts: dict[str, Any] = {"model": model, "seconds": mel.shape[1] / 50}
     for name, pair in works.items():
-        fp32, int8 = in_turns(list(pair), n_rounds, clock)
+        fp32, int8 = in_turns(pair, n_rounds)
         facts[name] = {
-            "fp32_ms": round(fp32),
-            "int8_ms": round(int8),
-            "ratio": round(fp32 / int8, 2),
+            clock: {
+                "fp32_ms": round(fp32[clock]),
+                "int8_ms": round(int8[clock]),
+                "ratio": round(fp32[clock] / int8[clock], 2),
+            }
+            for clock in CLOCKS
         }
     samples = exact.vocoder.vocode(mel, SEED)
     facts["mel_rms"] = rms(whole_mel(near) - mel)
@@ -165,14 +170,13 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=names, default=names)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--clock", choices=CLOCKS, default="wall")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     library = native.int8()
     if library is None:
         raise SystemExit("no kernels in 8 bits run here")
-    results = [measure(model, given.rounds, given.clock) for model in given.models]
-    head = {"proof": "int8_stages", "threads": given.threads, "clock": given.clock}
+    results = [measure(model, given.rounds) for model in given.models]
+    head = {"proof": "int8_stages", "threads": given.threads}
     head |= {"kernel": Path(library._name).stem}
     print(json.dumps({**head, "rounds": given.rounds, "results": results}))
 

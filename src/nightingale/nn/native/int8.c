@@ -46,7 +46,8 @@ typedef int8_t Code;
 #define FRAMES 48               // and frames: a multiple of ROWS
 #define MAX_D 64                // widest head
 #define QUERIES 16              // at a time
-#define SUMMED (WIDTH / 2 > 4 ? 8 : 4) // of them whose values are summed together
+#define AHEAD 16                // keys that memory is asked for meanwhile: rows are pages apart, nobody guesses them
+#define KEYS 64                 // whose values stay at hand
 #define LOG2_E 1.44269504f
 #define INLINE static inline __attribute__((always_inline))
 #define EACH_ROW _Pragma("GCC unroll 12")
@@ -358,12 +359,12 @@ void nightingale_convolve(const Convolution *c, const ConvolutionArgs *given, in
 
 // ---- attention ----
 
-// out[r][0 .. PANEL] = sum over k of a[r * a_row + k * a_step] * b[k * b_step ...], for `n_rows` rows
+// out[r][0 .. PANEL] = sum over k of a[r * a_row + k * a_step] * b[k * b_step ...], for `n_rows` rows, or added to it
 INLINE void multiply_tile(const float *a, int a_row, int a_step, const float *b, int b_step, int n, int n_rows, float *out,
-                          int out_row) {
+                          int out_row, int add) {
   Floats sums[ROWS][VECTORS];
   EACH_ROW for (int r = 0; r < n_rows; r++)
-    EACH_ROW for (int v = 0; v < VECTORS; v++) sums[r][v] = all(0);
+    EACH_ROW for (int v = 0; v < VECTORS; v++) sums[r][v] = add ? load(out + r * out_row + v * WIDTH) : all(0);
   for (int k = 0; k < n; k++, a += a_step, b += b_step) {
     Floats right[VECTORS];
     EACH_ROW for (int v = 0; v < VECTORS; v++) right[v] = load(b + v * WIDTH);
@@ -386,7 +387,8 @@ int64_t nightingale_attend_bytes(int n_keys) { return padded(n_keys) * (2 * MAX_
 static void read_head(const Segment *segments, int n_segments, int64_t row, int64_t from, int d, HeadSpace to) {
   for (const Segment *s = segments; s < segments + n_segments; s++)
     for (int i = 0; i < s->n; i++, to.keys += d, to.values += d) {
-      const int64_t at = (row * s->n + i) * s->stride + from;
+      const int64_t at = (row * s->n + i) * s->stride + from, soon = at + AHEAD * s->stride;
+      for (int j = 0; j < d; j += 32) __builtin_prefetch(s->keys + soon + j), __builtin_prefetch(s->values + soon + j);
       for (int j = 0; j < d; j += WIDTH) {
         store(to.keys + j, load_bf16(s->keys + at + j));
         store(to.values + j, load_bf16(s->values + at + j));
@@ -409,6 +411,17 @@ static void soften(float *scores, int n, float *sums) {
   }
 }
 
+// made[i] grows by the values of `n` keys from `first` on, at most KEYS, by their weights for query i
+static void sum_values(HeadSpace s, int first, int n, int d, float (*made)[MAX_D]) {
+  const float *weights = s.scores + (int64_t)first * QUERIES, *values = s.values + (int64_t)first * d;
+  for (int j = 0; j < d; j += PANEL) {
+    int i = 0;
+    for (; i + ROWS <= QUERIES; i += ROWS)
+      multiply_tile(weights + i, 1, QUERIES, values + j, d, n, ROWS, made[i] + j, MAX_D, first > 0);
+    multiply_tile(weights + i, 1, QUERIES, values + j, d, n, QUERIES % ROWS, made[i] + j, MAX_D, first > 0);
+  }
+}
+
 // `n` queries, at most QUERIES, (n, d), `stride` apart
 static void attend_queries(const uint16_t *queries, int64_t stride, int n, int d, int n_keys, HeadSpace s, uint16_t *out,
                            int64_t out_stride) {
@@ -423,11 +436,10 @@ static void attend_queries(const uint16_t *queries, int64_t stride, int n, int d
       turned[j][i] = x * factor;
     }
   for (int k = 0; k < n_keys; k += ROWS)
-    multiply_tile(s.keys + (int64_t)k * d, d, 1, turned[0], QUERIES, d, ROWS, s.scores + (int64_t)k * QUERIES, QUERIES);
+    multiply_tile(s.keys + (int64_t)k * d, d, 1, turned[0], QUERIES, d, ROWS, s.scores + (int64_t)k * QUERIES, QUERIES,
+                  0);
   soften(s.scores, n_keys, sums);
-  for (int i = 0; i < n; i += SUMMED)
-    for (int j = 0; j < d; j += PANEL)
-      multiply_tile(s.scores + i, 1, QUERIES, s.values + j, d, n_keys, SUMMED, made[i] + j, MAX_D);
+  for (int k = 0; k < n_keys; k += KEYS) sum_values(s, k, n_keys - k < KEYS ? n_keys - k : KEYS, d, made);
   for (int i = 0; i < n; i++)
     for (int j = 0; j < d; j += WIDTH) store_bf16(out + i * out_stride + j, load(made[i] + j) * (1 / sums[i]));
 }
