@@ -103,7 +103,7 @@ class FastVocoder(Vocoder):
 
     def _blocks(self, stage: int) -> list[_Block]:
         n = len(self.config.kernels)
-        return [cast(_Block, block) for block in self.blocks[stage * n : (stage + 1) * n]]
+        return [cast(_Block, self.blocks[stage * n + number]) for number in range(n)]
 
     def _stage_of(
         self, stage: int, x: Piece, excitation: Piece, n_needed: int, caches: PieceCaches
@@ -192,23 +192,23 @@ class _Block(nn.Module):
         convs = zip(slow.convs1, slow.convs2, strict=True)
         self.waves = nn.ModuleList(_wave(wave, library) for pair in waves for wave in pair)
         self.convs = nn.ModuleList(_plain(conv, library) for pair in convs for conv in pair)
+        self._halves = [cast(Convolution, conv).reach // 2 for conv in self.convs]
 
     @property
     def context(self) -> int:
         """How far it looks to either side."""
-        return sum(cast(Convolution, conv).reach // 2 for conv in self.convs)
+        return sum(self._halves)
 
     def forward(self, x: Piece, caches: PieceCaches) -> Piece:
         for at in range(0, len(self.convs), 2):
-            first, second = (cast(Convolution, conv).reach // 2 for conv in self.convs[at : at + 2])
+            first, second = self._halves[at : at + 2]
             x = joined_for(caches, x, first, then=second)
             h = joined_for(caches, self._step(at, x), second)
             x = self._step(at + 1, h, residual=x.x)
         return x
 
     def _step(self, at: int, piece: Piece, residual: Tensor | None = None) -> Piece:
-        conv = cast(Convolution, self.convs[at])
-        half = conv.reach // 2
+        conv, half = cast(Convolution, self.convs[at]), self._halves[at]
         waved = self.waves[at](piece.x, *zeros_around(piece, half))
         if residual is not None:  # both end alike
             residual = residual[len(residual) - (len(waved) - conv.reach) :]
