@@ -59,7 +59,7 @@ def said(pool: Executor, voices: dict[str, Embedding]) -> Said:
     }
     pending = {way: speak_and_score(pool, tasks, voices) for way, tasks in ways.items()}
     clones = [
-        Task(text, seed, "standard", name, made.result(), "words and voice")
+        Task(text, seed, "standard", name, made.result(), "voice")
         for name, made in voices_made.items()
         for seed, text in enumerate(sentences[:N_CLONED])
     ]
