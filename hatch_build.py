@@ -86,7 +86,7 @@ def compile_library(folder: Path, name: str, arguments: tuple[str, ...]) -> str:
     flags = [*FLAGS, *(argument for argument in arguments if not argument.endswith(".c"))]
     with tempfile.TemporaryDirectory() as space:
         objects = [f"{space}/{source.stem}.o" for source in sources]
-        made = folder / f"{name}.{os.getpid()}"
+        made = folder / f"{name}.{os.getpid()}.tmp"  # which git and an sdist ignore
         steps = [
             [compiler, *flags, str(source), "-o", to]
             for source, to in zip(sources, objects, strict=True)
