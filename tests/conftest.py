@@ -27,6 +27,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         # Small models lose time to a second thread, and far more of it on a busy machine.
         torch.set_num_threads(1)
         os.environ.pop("OMP_WAIT_POLICY", None)
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # for programs that tests start
         gc.freeze()  # what was imported stays: not to be looked through again and again
 
 

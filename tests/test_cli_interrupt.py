@@ -164,13 +164,17 @@ def test_real_processes_are_killed_and_interrupted(
     }
     python = ["env", *(f"{name}={value}" for name, value in environ.items()), sys.executable]
 
-    def command(file: Path) -> list[str]:
+    def say(file: Path) -> list[str]:
         short = ["--decoder", "meanflow", "--max-tokens", "30", "--quiet"]
-        return [*python, "-m", "nightingale", "say", SENTENCES, "-o", str(file), *more, *short]
+        return ["say", SENTENCES, "-o", str(file), *more, *short]
+
+    def command(file: Path) -> list[str]:
+        return [*python, "-m", "nightingale", *say(file)]
 
     whole, file = tmp_path / f"whole-{name}", tmp_path / name
     partial = tmp_path / f"{name}.partial"
-    subprocess.run(command(whole), check=True, capture_output=True)
+    undisturbed = CliRunner().invoke(app, say(whole), env=environ)
+    assert undisturbed.exit_code == 0, undisturbed.output
 
     def has(n_bytes: int) -> Callable[[], bool]:
         return lambda: partial.exists() and partial.stat().st_size > n_bytes
