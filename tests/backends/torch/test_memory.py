@@ -44,7 +44,7 @@ def test_a_model_says_how_many_requests_its_device_holds(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, n_bytes: int | None, n_requests: int | None
 ) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda _device: n_bytes)
-    plan = replace(PLANS["live"], prompt_cache=False)
+    plan = replace(PLANS["live"], prompt_cache=False, flow="fp32", vocoder="fp32")
     model = Nightingale.load("fledgling", home=tmp_path, device="cpu", plan=plan)
     found = model.components.loaded.max_requests
     assert (found is None) is (n_requests is None)

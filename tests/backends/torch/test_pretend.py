@@ -162,7 +162,7 @@ def test_every_family_says_there_what_it_says_here(
 @pytest.mark.parametrize("plan", ["reference", "live"])
 def test_the_bundled_model_speaks_there(gpu: Machine, plan: str) -> None:
     wanted = {"decoder": "meanflow", "watermark": False}
-    said = replace(PLANS[plan], t3="fp32")
+    said = replace(PLANS[plan], t3="fp32", flow="fp32", vocoder="fp32")
     here = load("fledgling", "cpu", plan=said, **wanted).say("Yes.", max_tokens=12)
     made = load("fledgling", pretend.NAME, plan=plan, **wanted).say("Yes.", max_tokens=12)
     assert made.tokens == here.tokens
