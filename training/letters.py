@@ -2,7 +2,8 @@
 
 Pieces of words, 512 of them, were tried: so small a model learns how letters sound from few hours
 of speech, and does not have the hours for how each piece does. The rows of the file that code
-counts on stay where they are: the end of text is 0, its start 255.
+counts on stay where they are: the end of text is 0, its start 255. Behind the letters stand the
+sounds of a pronouncing dictionary, which no text spells: hints put them there.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 from tokenizers import Tokenizer
 
 from nightingale.text.tokenizer import END_OF_TEXT, START_OF_TEXT
+from training.hints import SOUNDS
 from training.work import work
 
 FILE = work() / "tokenizer.json"
@@ -22,13 +24,13 @@ ALPHABET = "abcdefghijklmnopqrstuvwxyz.,?!'-;:\"()0123456789&%$"
 
 def main() -> None:
     free = iter(i for i in range(START_OF_TEXT) if i not in SPECIAL.values())
-    vocab = SPECIAL | {letter: next(free) for letter in ALPHABET}
+    vocab = SPECIAL | {piece: next(free) for piece in (*ALPHABET, *SOUNDS)}
     added = [
         {"id": number, "content": name, "single_word": False, "lstrip": False, "rstrip": False,
          "normalized": False, "special": True}
         for name, number in sorted(SPECIAL.items(), key=lambda item: item[1])
     ]  # fmt: skip
-    model = {
+    model: dict[str, object] = {
         "type": "BPE", "unk_token": "[UNK]", "vocab": vocab, "merges": [],
         "dropout": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
         "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
@@ -40,7 +42,7 @@ def main() -> None:
         "post_processor": None, "decoder": None, "model": model,
     }  # fmt: skip
     FILE.write_text(json.dumps(whole, ensure_ascii=False, indent=1))
-    print(f"{Tokenizer.from_file(str(FILE)).get_vocab_size()} letters: {FILE}")
+    print(f"{Tokenizer.from_file(str(FILE)).get_vocab_size()} letters and sounds: {FILE}")
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ class Plan:
     average: float = 0.999  # weights that are kept are a running mean of this memory
     decay: float = 0.01
     every: int = 500  # steps between checkpoints
+    stop: int | None = None  # leave off here for now; the rate is that of the whole plan
     bf16: bool = False
 
     def rate_at(self, step: int) -> float:
@@ -58,6 +59,7 @@ def train(
     mean = {name: tensor.detach().clone() for name, tensor in net.state_dict().items()}
     first = _resume(folder, net, optimizer, mean)
     until = None if minutes is None else time.monotonic() + 60 * minutes
+    last = min(plan.n_steps, plan.stop or plan.n_steps)
     step, n_lost = first, 0
     columns = "{task.description}", BarColumn(), "{task.completed}/{task.total}"
     with (
@@ -65,7 +67,7 @@ def train(
         (folder / "losses.jsonl").open("a") as log,
     ):
         task = bar.add_task(folder.name, total=plan.n_steps, completed=first, shown="")
-        for step in range(first, plan.n_steps):
+        for step in range(first, last):
             for group in optimizer.param_groups:
                 group["lr"] = plan.rate_at(step)
             values = _step(net, losses, plan, optimizer, step)
@@ -81,7 +83,7 @@ def train(
                     task, completed=step + 1, shown=" ".join(f"{k} {v}" for k, v in shown.items())
                 )
             is_over = until is not None and time.monotonic() > until
-            if (step + 1) % plan.every == 0 or step + 1 == plan.n_steps or is_over:
+            if (step + 1) % plan.every == 0 or step + 1 == last or is_over:
                 _keep(folder, net, optimizer, mean, step + 1)
             if is_over:
                 break

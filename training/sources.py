@@ -52,6 +52,13 @@ def read_sotu(folder: Path) -> Iterator[str]:
             yield from sentences_of(file.read_text(encoding="utf-8", errors="replace"))
 
 
+def read_old_sotu(folder: Path) -> Iterator[str]:
+    """The older addresses: long words in plenty."""
+    for file in sorted(folder.iterdir()):
+        if int(file.name[:4]) < _FIRST_MODERN_YEAR:
+            yield from sentences_of(file.read_text(encoding="utf-8", errors="replace"))
+
+
 def read_wordnet(folder: Path) -> Iterator[str]:
     """The dictionary's examples of use that are whole sentences: a very wide vocabulary."""
     for file in sorted(folder.iterdir()):

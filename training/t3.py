@@ -7,13 +7,12 @@ heads are shown which letter of the text is being said; they stay the ones that 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 import typer
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import parametrize
@@ -23,6 +22,7 @@ from nightingale.backends.torch.t3.model import CONFIGS, T3
 from nightingale.core import END_OF_SPEECH
 from nightingale.text.tokenizer import FledglingTokenizer
 from training import align, bend, codes, corpus, letters, speakers
+from training.batch import IGNORED, Batch, places
 from training.corpus import Utterance
 from training.loop import Losses, Plan, hasten, load_mean, train
 from training.tokenizer import tokens_by_voice
@@ -34,17 +34,6 @@ EXAGGERATION = 0.5
 DROP_TEXT = 0.1
 MISTAKES = 0.08
 NEAR = 3.0  # letters
-IGNORED = -100
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Batch:
-    text: Tensor  # (B, T)
-    speech: Tensor  # (B, S), ended by END_OF_SPEECH, then anything
-    wanted: Tensor  # (B, S), the same with IGNORED behind the end
-    place: Tensor  # (B, S), the letter of the text that is being said
-    prompt: Tensor  # (B, P)
-    speaker: Tensor  # (B, 256)
 
 
 class Lessons:
@@ -110,14 +99,6 @@ class Lessons:
 
 def _who(utterance: Utterance) -> str:
     return "heart" if utterance.voice == corpus.MORE else utterance.voice
-
-
-def places(ids: list[int], ends: list[int], n_tokens: int, n: int) -> NDArray[np.float64]:
-    """(n,): which letter of the text each speech token says, in the middle of it."""
-    behind = [i + 1 for i, piece in enumerate(ids) if piece == letters.SPACE] + [len(ids) - 1]
-    if len(behind) != len(ends):  # words that are spoken as one, or one as two
-        behind, ends = [len(ids) - 1], [n_tokens]
-    return np.interp(np.arange(n) + 0.5, [0, *ends, n_tokens], [1, *behind, len(ids) - 1])
 
 
 def hidden(t3: T3, batch: Batch, keep_text: Tensor) -> tuple[Tensor, int, int]:

@@ -28,6 +28,7 @@ from nightingale.weights.manifest import locate
 
 Files = dict[Role, Path]
 REFERENCE = Plan()
+HINTS = "pronunciations.txt"  # beside the tokenizer of a model that reads sounds
 DEFAULT_BACKEND = backends.AUTO
 
 
@@ -208,4 +209,10 @@ def _tokenizer(model: Model, files: Files) -> TextTokenizer:
         return Gpt2Tokenizer(files["tokenizer.vocab"].parent)
     if kind == "multilingual":
         return MultilingualTokenizer(files["tokenizer"], files.get("cangjie"), model.spec.text_form)
-    return {"english": EnglishTokenizer, "fledgling": FledglingTokenizer}[kind](files["tokenizer"])
+    if kind == "fledgling":
+        hints = files["tokenizer"].with_name(HINTS)
+        reader = FledglingTokenizer(files["tokenizer"], hints if hints.is_file() else None)
+        if reader.has_sounds and not hints.is_file():
+            raise NotPulledError(f"{hints} is not there, and {files['tokenizer']} counts on it")
+        return reader
+    return EnglishTokenizer(files["tokenizer"])

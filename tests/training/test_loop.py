@@ -56,3 +56,12 @@ def test_gradients_that_are_no_numbers_stop_it(tmp_path: Path) -> None:
     net = nn.Linear(3, 1)
     with pytest.raises(ArithmeticError, match=f"{MAX_LOST} gradients"):
         train(net, lambda _step: lesson(net, wrong=True), Plan(100), tmp_path)
+
+
+@pytest.mark.slow
+def test_it_leaves_off_where_it_should_and_the_rate_is_that_of_the_whole(tmp_path: Path) -> None:
+    net = nn.Linear(3, 1)
+    plan = Plan(60, warmup=5, stop=10)
+    assert not train(net, lambda _step: lesson(net), plan, tmp_path)
+    assert torch.load(tmp_path / "last.pt", weights_only=True)["step"] == 10
+    assert plan.rate_at(10) == Plan(60, warmup=5).rate_at(10)

@@ -15,9 +15,9 @@ _SOUNDS = (
 )
 _NAMES = dict(zip(ascii_uppercase, _SOUNDS.split(), strict=True))
 # Alone, and neither the article before its word nor what is left of "I'm" and "O'Brien".
-_ALONE = re.compile(r"(?<![\w'’])(?:A(?!\s+\w)|[B-HJ-Z])(?![\w'’])")
+ALONE = re.compile(r"(?<![\w'’])(?:A(?!\s+\w)|[B-HJ-Z])(?![\w'’])")
 
 
 def spell(text: str) -> str:
     """The text with letters that stand alone as words."""
-    return _ALONE.sub(lambda found: _NAMES[found[0]], text)
+    return ALONE.sub(lambda found: _NAMES[found[0]], text)

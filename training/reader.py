@@ -1,0 +1,140 @@
+"""T3 of the second Fledgling: reads sounds where they are known and letters elsewhere.
+
+`python -m training.reader` trains it, `... small` a network of the first one's size, either with
+hints or (--letters) without, from nothing or from the weights that ship (--ship). Each has a folder
+of its own and goes on from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+import typer
+from safetensors.torch import load_file
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils import parametrize
+
+from nightingale.backends.torch.t3.model import CONFIGS, T3, T3Config
+from nightingale.weights.manifest import BUNDLE
+from training import codes
+from training.batch import IGNORED, Batch
+from training.lessons import SPELLED, WIDE, Lessons
+from training.loop import Losses, Plan, hasten, load_mean, train
+from training.t3 import DROP_TEXT, Watcher, astray, calm, hidden, mistaken, surprise
+from training.work import work
+
+SMALL = CONFIGS["fledgling"]
+LARGE = replace(
+    SMALL, n_layers=10, d_model=320, n_heads=5, d_ffn=896, alignment_heads=((3, 0), (4, 1))
+)
+SIZES = {"small": SMALL, "large": LARGE}
+RATES = {"small": 1.5e-3, "large": 1e-3}
+N_POSITIONS = 2400  # of a batch, voice and text and padding included
+DEVELOP = work() / "develop" / "heart.jsonl"
+
+
+def name_of(size: str, letters: bool, ship: bool) -> str:
+    return "t3_" + size + ("_letters" if letters else "") + ("_ship" if ship else "")
+
+
+def learner(config: T3Config, ship: bool) -> T3:
+    """A network whose codes are related; from the weights that ship, or calm."""
+    t3 = T3(config)
+    calm(t3)
+    shipped = load_file(BUNDLE / "t3_cfg.safetensors") if ship else {}
+    if ship:
+        t3.load_state_dict({name: tensor.float() for name, tensor in shipped.items()})
+    for name in ("speech_emb", "speech_head"):
+        table = t3.get_submodule(name)
+        assert isinstance(table, nn.Embedding | nn.Linear)
+        codes.relate(table, 0.05)
+        if ship:  # as they are, and nothing that their digits say yet
+            with torch.no_grad():
+                table.get_parameter("parametrizations.weight.original").copy_(
+                    shipped[f"{name}.weight"]
+                )
+                table.get_parameter("parametrizations.weight.0.said").zero_()
+    return t3
+
+
+def losses_of(t3: nn.Module, watcher: Watcher, batch: Batch, *, plain: bool = False) -> Losses:
+    """Of one batch; `plain`: nothing is left out and nothing mistaken."""
+    assert isinstance(t3, T3)
+    keep_text = torch.rand(len(batch.text)) >= (0 if plain else DROP_TEXT)
+    # The fused attention is slow on its way back; related rows are added up once.
+    with sdpa_kernel(SDPBackend.MATH), parametrize.cached():
+        states, *text = hidden(t3, batch if plain else mistaken(batch), keep_text)
+        head = t3.speech_head.weight
+    speech = surprise(states, head, batch.wanted)
+    facts = torch.where(keep_text[:, None], batch.wanted, IGNORED)
+    n_speech = batch.wanted.shape[1]
+    off = [
+        astray(watcher.weights(*pair, (text[0], text[1]), n_speech), batch.place, facts)
+        for pair in t3.config.alignment_heads
+    ]
+    aside = torch.stack(off).mean()
+    return {"loss": speech + 0.5 * aside, "speech": speech, "aside": aside}
+
+
+def main(
+    size: str = "large",
+    letters: bool = False,
+    ship: bool = False,
+    n_steps: int = 30_000,
+    minutes: float | None = None,
+    stop: int | None = None,
+    bf16: bool = False,
+) -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    files = sorted(WIDE.glob("*.jsonl"))
+    lessons = Lessons(files, N_POSITIONS, spelled=1.0 if letters else SPELLED)
+    t3 = learner(SIZES[size], ship)
+    watcher = Watcher(t3)
+    hasten(t3.tfmr.layers)
+    facts = f"{len(lessons.batches)} batches, {lessons.n_tokens / 90_000:.1f} h of speech"
+    print(f"{facts}, {sum(p.numel() for p in t3.parameters()) / 1e6:.2f} M parameters", flush=True)
+    plan = Plan(n_steps, rate=RATES[size], decay=0.05, bf16=bf16, every=100, stop=stop)
+    folder = work() / name_of(size, letters, ship)
+    train(t3, lambda step: losses_of(t3, watcher, lessons.batch(step)), plan, folder, minutes)
+
+
+@torch.inference_mode()
+def evaluate(size: str = "large", letters: bool = False, ship: bool = False) -> None:
+    """The loss of the kept weights on what choices are made on; `--ship` without a folder: v1's."""
+    torch.set_num_threads(1)
+    lessons = Lessons([DEVELOP], N_POSITIONS, spelled=1.0 if letters else 0.0)
+    folder = work() / name_of(size, letters, ship)
+    t3 = learner(SIZES[size], ship)
+    if (folder / "mean.safetensors").is_file():
+        load_mean(t3, folder)
+    watcher, total, n_all = Watcher(t3), torch.zeros(2), 0
+    for step in range(len(lessons.batches)):
+        torch.manual_seed(step)
+        batch = lessons.batch(step)
+        found = losses_of(t3, watcher, batch, plain=True)
+        n = int((batch.wanted != IGNORED).sum())
+        total += n * torch.stack((found["speech"], found["aside"]))
+        n_all += n
+    speech, aside = (total / n_all).tolist()
+    print(f"{folder.name}: speech {speech:.4f} aside {aside:.4f}, {n_all} tokens")
+
+
+def load(size: str = "large", letters: bool = False, ship: bool = False) -> T3:
+    """The trained network with plain tables, as it is packed."""
+    t3 = learner(SIZES[size], ship)
+    load_mean(t3, work() / name_of(size, letters, ship))
+    for name in ("speech_emb", "speech_head"):
+        table = t3.get_submodule(name)
+        assert isinstance(table, nn.Embedding | nn.Linear)
+        codes.settle(table)
+    return t3
+
+
+if __name__ == "__main__":
+    app = typer.Typer()
+    app.command("train")(main)
+    app.command("evaluate")(evaluate)
+    app()
