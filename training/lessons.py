@@ -33,7 +33,7 @@ class Example:
     voice: str
     ids: NDArray[np.uint8]
     tokens: NDArray[np.int16]
-    ends: list[int]  # of words; none if they are not known
+    ends: list[int]  # of words
 
 
 def reader() -> FledglingTokenizer:
@@ -50,12 +50,14 @@ def encode(tokenizer: FledglingTokenizer, text: str, key: str, spelled: float) -
 
 
 def examples(file: Path, tokenizer: FledglingTokenizer, spelled: float) -> Iterator[Example]:
-    """All lines of a voice that are whole and not too long."""
+    """All lines of a voice that are not too long; without ends, the teacher misread something."""
     with file.open(encoding="utf-8") as lines:
         for line in lines:
             if not line.endswith("\n"):
                 break  # still being written
             row = json.loads(line)
+            if not row["ends"]:
+                continue
             ids = encode(tokenizer, row["text"], row["id"], spelled)
             if len(ids) <= MAX_TEXT and len(row["tokens"]) <= MAX_TOKENS:
                 tokens = np.array(row["tokens"], np.int16)

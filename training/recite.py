@@ -131,7 +131,8 @@ def tokens_of(tokenizer: SpeechTokenizer, samples: NDArray[np.int16]) -> list[in
 
 
 def line_of(text: Text, said: Recital, tokens: list[int]) -> str:
-    """As it is kept. Without ends, if words of text and phonemes are not one to one."""
+    """As it is kept. Without ends, if words of text and phonemes are not one to one: the teacher
+    reads "George Clark" as "George the zeroth", and a few more so."""
     ends = [min(len(tokens), max(1, round(end / SAMPLES_PER_TOKEN))) for end in said.ends]
     row = {
         "id": text.id, "kind": text.kind, "text": text.text, "phonemes": said.phonemes,
