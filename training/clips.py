@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 RATE = 24_000
 _BEFORE, _AFTER = round(0.1 * RATE), round(0.15 * RATE)  # silence that is left around the words
 _PEAK = 0.95
-_LONGEST_S = 12.0
+LONGEST_S = 12.0
 _SLOWEST, _FASTEST = 5.0, 26.0  # phonemes in a second
 
 
@@ -44,7 +44,9 @@ class BadClipError(Exception):
     """A clip that must not be learnt from; the message is the reason, one word."""
 
 
-def tidy(samples: NDArray[np.float32], n_phonemes: int) -> NDArray[np.int16]:
+def tidy(
+    samples: NDArray[np.float32], n_phonemes: int, longest_s: float = LONGEST_S
+) -> NDArray[np.int16]:
     """Without DC, with little silence around, below the peak, as int16; or BadClipError."""
     first, last = edges(samples)
     samples = samples - samples.mean()
@@ -54,7 +56,7 @@ def tidy(samples: NDArray[np.float32], n_phonemes: int) -> NDArray[np.int16]:
     before = np.zeros(max(0, _BEFORE - first), np.float32)
     after = np.zeros(max(0, last + _AFTER - len(samples)), np.float32)
     samples = np.concatenate([before, samples[max(0, first - _BEFORE) : last + _AFTER], after])
-    if len(samples) > _LONGEST_S * RATE:
+    if len(samples) > longest_s * RATE:
         raise BadClipError("long")
     samples = samples * min(1.0, _PEAK / float(np.abs(samples).max()))
     return np.round(samples * 32767).astype(np.int16)

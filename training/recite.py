@@ -7,6 +7,7 @@ again at any time, sample by sample.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -36,6 +37,7 @@ HOP = 600  # samples of such a frame
 PAUSE_S = 0.12  # between sentences, beside what is left of their own silence
 LEFT_S = 0.1, 0.15  # of the silence before and behind each sentence
 MIN_TOKENS = 8
+LONGEST_S = 16.0
 
 Samples = NDArray[np.float32]
 
@@ -88,7 +90,8 @@ class Voice:
         whole = np.concatenate(parts)
         begin = edges(whole)[0] - round(LEFT_S[0] * RATE)
         said = " ".join(sentences)
-        return Recital(said, tidy(whole, count_phonemes(said)), [end - begin for end in ends])
+        samples = tidy(whole, count_phonemes(said), LONGEST_S)
+        return Recital(said, samples, [end - begin for end in ends])
 
     def _sentence(self, phonemes: str) -> tuple[Samples, list[int]]:
         known = [sound for sound in phonemes if sound in self._hibari.vocab]
@@ -195,11 +198,10 @@ def embed(voice: Voice, texts: list[Text]) -> None:
     encoder, found = speakers.speaker_encoder(), []
     n = round(speakers.SECONDS * 16_000)
     for text in texts:
-        if len(text.text.split()) > 18:  # speaks for five seconds and more
-            said = voice.say(text.text).samples.astype(np.float32) / 32768
-            found.append(encoder.embed(resample(torch.from_numpy(said), RATE, 16_000)[:n]).numpy())
-        if len(found) == speakers.N_CLIPS:
-            break
+        if len(text.text.split()) > 18 and len(found) < speakers.N_CLIPS:
+            with contextlib.suppress(BadClipError):
+                said = torch.from_numpy(voice.say(text.text).samples.astype(np.float32) / 32768)
+                found.append(encoder.embed(resample(said, RATE, 16_000)[:n]).numpy())
     speakers.VECTORS.mkdir(parents=True, exist_ok=True)
     np.save(speakers.VECTORS / f"{NAME}.npy", np.stack(found))
 
