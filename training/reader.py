@@ -1,7 +1,7 @@
 """T3 of the second Fledgling: reads sounds where they are known and letters elsewhere.
 
 `python -m training.reader` trains it, `... small` a network of the first one's size, either with
-hints or (--letters) without, from nothing or from the weights that ship (--ship). Each has a folder
+hints or (--spelled) without, from nothing or from the weights that ship (--ship). Each has a folder
 of its own and goes on from its last checkpoint.
 """
 
@@ -12,13 +12,14 @@ from dataclasses import replace
 import torch
 import typer
 from safetensors.torch import load_file
+from tokenizers import Tokenizer
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import parametrize
 
 from nightingale.backends.torch.t3.model import CONFIGS, T3, T3Config
 from nightingale.weights.manifest import BUNDLE
-from training import codes
+from training import codes, hints, letters
 from training.batch import IGNORED, Batch
 from training.lessons import SPELLED, WIDE, Lessons
 from training.loop import Losses, Plan, hasten, load_mean, train
@@ -35,8 +36,8 @@ N_POSITIONS = 2400  # of a batch, voice and text and padding included
 DEVELOP = work() / "develop" / "heart.jsonl"
 
 
-def name_of(size: str, letters: bool, ship: bool) -> str:
-    return "t3_" + size + ("_letters" if letters else "") + ("_ship" if ship else "")
+def name_of(size: str, spelled: bool, ship: bool) -> str:
+    return "t3_" + size + ("_letters" if spelled else "") + ("_ship" if ship else "")
 
 
 def learner(config: T3Config, ship: bool) -> T3:
@@ -46,6 +47,9 @@ def learner(config: T3Config, ship: bool) -> T3:
     shipped = load_file(BUNDLE / "t3_cfg.safetensors") if ship else {}
     if ship:
         t3.load_state_dict({name: tensor.float() for name, tensor in shipped.items()})
+        rows, numbers = t3.text_emb.weight.data, Tokenizer.from_file(str(letters.FILE)).get_vocab()
+        for sound in hints.SOUNDS:  # read at first as the letter that it begins with
+            rows[numbers[sound]] = rows[numbers[sound[0].lower()]]
     for name in ("speech_emb", "speech_head"):
         table = t3.get_submodule(name)
         assert isinstance(table, nn.Embedding | nn.Linear)
@@ -80,7 +84,7 @@ def losses_of(t3: nn.Module, watcher: Watcher, batch: Batch, *, plain: bool = Fa
 
 def main(
     size: str = "large",
-    letters: bool = False,
+    spelled: bool = False,
     ship: bool = False,
     n_steps: int = 30_000,
     minutes: float | None = None,
@@ -90,23 +94,24 @@ def main(
     torch.set_num_threads(1)
     torch.manual_seed(1)
     files = sorted(WIDE.glob("*.jsonl"))
-    lessons = Lessons(files, N_POSITIONS, spelled=1.0 if letters else SPELLED)
+    lessons = Lessons(files, N_POSITIONS, spelled=1.0 if spelled else SPELLED)
     t3 = learner(SIZES[size], ship)
     watcher = Watcher(t3)
     hasten(t3.tfmr.layers)
     facts = f"{len(lessons.batches)} batches, {lessons.n_tokens / 90_000:.1f} h of speech"
     print(f"{facts}, {sum(p.numel() for p in t3.parameters()) / 1e6:.2f} M parameters", flush=True)
-    plan = Plan(n_steps, rate=RATES[size], decay=0.05, bf16=bf16, every=100, stop=stop)
-    folder = work() / name_of(size, letters, ship)
+    warmup = min(300, n_steps // 5)
+    plan = Plan(n_steps, RATES[size], warmup, decay=0.05, every=100, bf16=bf16, stop=stop)
+    folder = work() / name_of(size, spelled, ship)
     train(t3, lambda step: losses_of(t3, watcher, lessons.batch(step)), plan, folder, minutes)
 
 
 @torch.inference_mode()
-def evaluate(size: str = "large", letters: bool = False, ship: bool = False) -> None:
+def evaluate(size: str = "large", spelled: bool = False, ship: bool = False) -> None:
     """The loss of the kept weights on what choices are made on; `--ship` without a folder: v1's."""
     torch.set_num_threads(1)
-    lessons = Lessons([DEVELOP], N_POSITIONS, spelled=1.0 if letters else 0.0)
-    folder = work() / name_of(size, letters, ship)
+    lessons = Lessons([DEVELOP], N_POSITIONS, spelled=1.0 if spelled else 0.0)
+    folder = work() / name_of(size, spelled, ship)
     t3 = learner(SIZES[size], ship)
     if (folder / "mean.safetensors").is_file():
         load_mean(t3, folder)
@@ -122,10 +127,10 @@ def evaluate(size: str = "large", letters: bool = False, ship: bool = False) -> 
     print(f"{folder.name}: speech {speech:.4f} aside {aside:.4f}, {n_all} tokens")
 
 
-def load(size: str = "large", letters: bool = False, ship: bool = False) -> T3:
+def load(size: str = "large", spelled: bool = False, ship: bool = False) -> T3:
     """The trained network with plain tables, as it is packed."""
     t3 = learner(SIZES[size], ship)
-    load_mean(t3, work() / name_of(size, letters, ship))
+    load_mean(t3, work() / name_of(size, spelled, ship))
     for name in ("speech_emb", "speech_head"):
         table = t3.get_submodule(name)
         assert isinstance(table, nn.Embedding | nn.Linear)

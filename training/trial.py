@@ -25,17 +25,17 @@ from training.work import work
 KINDS = ("sentence", "short", "paragraph")
 
 
-def pack(folder: Path, size: str = "large", letters_only: bool = False, ship: bool = False) -> None:
+def pack(folder: Path, size: str = "large", spelled: bool = False, ship: bool = False) -> None:
     """The model that ships, with the T3 of a training folder and what it reads."""
     folder.mkdir(parents=True, exist_ok=True)
     for file in BUNDLE.glob("*.safetensors"):
         shutil.copy(file, folder)
-    t3 = reader.load(size, letters_only, ship)
+    t3 = reader.load(size, spelled, ship)
     header = {"t3": t3.config}
     write(folder / "t3_cfg.safetensors", t3.state_dict(), torch.bfloat16, config=header)
-    tokenizer = BUNDLE / "tokenizer.json" if letters_only else letters.FILE
+    tokenizer = BUNDLE / "tokenizer.json" if spelled else letters.FILE
     shutil.copy(tokenizer, folder / "tokenizer.json")
-    if not letters_only:
+    if not spelled:
         shutil.copy(hints.FILE, folder / HINTS)
     parts = sorted(file for file in folder.iterdir() if file.name != SUMS)
     sums = "".join(f"{sha256_of(file)}  {file.name}\n" for file in parts)
