@@ -90,8 +90,8 @@ class Voice:
         whole = np.concatenate(parts)
         begin = edges(whole)[0] - round(LEFT_S[0] * RATE)
         said = " ".join(sentences)
-        samples = tidy(whole, count_phonemes(said), LONGEST_S)
-        return Recital(said, samples, [end - begin for end in ends])
+        tidied = tidy(whole, count_phonemes(said), LONGEST_S)
+        return Recital(said, tidied, [end - begin for end in ends])
 
     def _sentence(self, phonemes: str) -> tuple[Samples, list[int]]:
         known = [sound for sound in phonemes if sound in self._hibari.vocab]
@@ -195,7 +195,7 @@ def main(what: str = "wide", hours: float = 200.0, minutes: float | None = None)
 
 def embed(voice: Voice, texts: list[Text]) -> None:
     """What the speaker encoder says of the voice, from a few seconds of each of many texts."""
-    encoder, found = speakers.speaker_encoder(), []
+    encoder, found = speakers.speaker_encoder(), list[Samples]()
     n = round(speakers.SECONDS * 16_000)
     for text in texts:
         if len(text.text.split()) > 18 and len(found) < speakers.N_CLIPS:
