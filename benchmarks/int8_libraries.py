@@ -1,6 +1,6 @@
 """Products in 8 bits by the libraries that exist, against ours and against fp32.
 
-    pip install onnx onnxruntime openvino
+    pip install onnx onnxruntime openvino torchao ggml-python
     python benchmarks/int8_libraries.py [--threads 1] [--rounds 15]
 
 Weights in 8 bits, activations quantized in each call, fp32 in and out (ours: bfloat16 in), for
@@ -15,6 +15,7 @@ line of JSON for each shape.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import importlib
 import json
 import time
@@ -81,6 +82,15 @@ def torch_int_mm(weight: Tensor, bias: Tensor) -> Product:
     return run
 
 
+def torchao(weight: Tensor, bias: Tensor) -> Product:
+    """Scales of activations row by row, as ours."""
+    quantization: Any = importlib.import_module("torchao.quantization")
+    layer = torch.nn.Linear(weight[0].numel(), len(weight))
+    layer.weight.data, layer.bias.data = weight.flatten(1), bias
+    quantization.quantize_(layer, quantization.Int8DynamicActivationInt8WeightConfig())
+    return layer
+
+
 def onnx_model(weight: Tensor, bias: Tensor) -> bytes:
     """Scales of activations are those of the whole tensor: there are no others."""
     onnx: Any = importlib.import_module("onnx")
@@ -129,6 +139,35 @@ def openvino(weight: Tensor, bias: Tensor) -> Product:
     return lambda x: torch.from_numpy(compiled(x.numpy())[0])
 
 
+def ggml_q8_0(weight: Tensor, bias: Tensor) -> Product:
+    """Blocks of 32 along a row have scales of their own, of weights and of activations."""
+    ggml: Any = importlib.import_module("ggml")
+    ggml.ggml_cpu_init()
+    flat, n_bytes = weight.flatten(1).contiguous(), 1 << 27
+    scratch = ctypes.create_string_buffer(n_bytes)
+    kept = ggml.ggml_init(ggml.ggml_init_params(mem_size=1 << 24))
+    codes = ggml.ggml_new_tensor_2d(kept, ggml.GGML_TYPE_Q8_0, flat.shape[1], len(flat))
+    source = ctypes.cast(flat.data_ptr(), ctypes.POINTER(ctypes.c_float))
+    to = ggml.ggml_get_data(codes)
+    ggml.ggml_quantize_chunk(ggml.GGML_TYPE_Q8_0, source, to, 0, *flat.shape, None)
+
+    def run(x: Tensor) -> Tensor:
+        memory = ctypes.cast(scratch, ctypes.c_void_p)
+        context = ggml.ggml_init(ggml.ggml_init_params(mem_size=n_bytes, mem_buffer=memory))
+        given = ggml.ggml_new_tensor_2d(context, ggml.GGML_TYPE_F32, x.shape[1], len(x))
+        ctypes.memmove(ggml.ggml_get_data(given), x.data_ptr(), 4 * x.numel())
+        made = ggml.ggml_mul_mat(context, codes, given)
+        graph = ggml.ggml_new_graph(context)
+        ggml.ggml_build_forward_expand(graph, made)
+        ggml.ggml_graph_compute_with_ctx(context, graph, torch.get_num_threads())
+        out = torch.empty(len(x), len(flat))
+        ctypes.memmove(out.data_ptr(), ggml.ggml_get_data(made), 4 * out.numel())
+        ggml.ggml_free(context)
+        return out.add_(bias)
+
+    return run
+
+
 def fp32(weight: Tensor, bias: Tensor) -> Product:
     flat = weight.flatten(1)
     return lambda x: linear(x, flat, bias)
@@ -140,8 +179,10 @@ CONTESTANTS: dict[str, Callable[[Tensor, Tensor], Product]] = {
     "torch_fbgemm": torch_dynamic("fbgemm"),
     "torch_onednn": torch_dynamic("onednn"),
     "torch_int_mm": torch_int_mm,
+    "torchao": torchao,
     "onnx_runtime": onnx_runtime,
     "openvino": openvino,
+    "ggml_q8_0": ggml_q8_0,
 }
 
 

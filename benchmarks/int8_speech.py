@@ -1,6 +1,6 @@
 """Speech with flow and vocoder in 8 bits against fp32: real-time factor and first audible sample.
 
-    python -m benchmarks.int8_speech [--trials 5]
+    python -m benchmarks.int8_speech [--trials 5] [--model nano]
 
 Models as large as the released ones have random weights and the mean-flow decoder; 5 s of speech.
 Nano streams with the plan `live`; Multilingual with `fast` (whole) and `live-fast`. fp32 and 8 bits
@@ -64,8 +64,12 @@ def measure(model: str, plan: str, n_trials: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--trials", type=int, default=5)
-    n_trials = parser.parse_args().trials
+    parser.add_argument("--model", choices=sorted({model for model, _ in CASES}))
+    given = parser.parse_args()
+    n_trials = given.trials
     for model, plan in CASES:
+        if given.model not in (None, model):
+            continue
         head = {"proof": "int8_speech", "threads": torch.get_num_threads(), "trials": n_trials}
         print(json.dumps({**head, **measure(model, plan, n_trials)}), flush=True)
 

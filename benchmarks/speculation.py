@@ -1,6 +1,7 @@
 """What exact speculative decoding of T3 would gain: acceptance of drafts, and the cost of a pass.
 
     python benchmarks/speculation.py accept --utterances 50      Fledgling
+    python benchmarks/speculation.py identity --utterances 1000  speculative against plain decoding
     python benchmarks/speculation.py cost                        Multilingual, random weights
     python benchmarks/speculation.py report ACCEPT.json COST.json
 
@@ -13,6 +14,8 @@ and is found here by letting it read them.
 `accept` compares three drafts on the bundled model: its own small T3, T3's first layers with its
 head (early exit), and n-grams of the utterance so far. `cost` measures how much longer a pass takes
 that reads several positions. `report` multiplies them: tokens a pass by its cost and the draft's.
+`identity` decodes the bundled model speculatively, with its small T3 as the draft, and compares every
+token with plain decoding; with `--fault` one unchecked proposal is accepted in each utterance.
 """
 
 from __future__ import annotations
@@ -48,6 +51,7 @@ DRAFT_SIZES = T3Config(
 LENGTHS = (1, 2, 3, 4, 6, 8)  # proposals in a pass
 TEMPERATURES = (0.8, 0.0)
 N_GRAM = 3  # the longest history that is looked up
+N_SENTENCES = 200  # held-out ones; further utterances have other seeds
 MAX_TOKENS = 250  # without its guard, the model may not find an end
 POSITIONS = (1, 2, 3, 4, 5, 7, 9)
 TEXT = "It is late, and nobody minds that the lights are still on in the kitchen."
@@ -161,6 +165,102 @@ def accept(n_utterances: int) -> dict[str, Any]:
     return result
 
 
+class Speculation:
+    """One utterance: the draft proposes up to `k` tokens, T3 reads them all in one pass."""
+
+    def __init__(
+        self, t3: T3, draft: T3, text: Sequence[int], voice: T3Prompt, options: Options, k: int
+    ) -> None:
+        self._t3, self._draft, self._k = t3, draft, k
+        self._utterance, self._drafted = (
+            Utterance(model, text, model.prefix(voice, options.exaggeration), options, None)
+            for model in (t3, draft)
+        )
+        self._sampler = t3.sequence_sampler(options, None)
+        self._sample, self._noise = t3._sampler(options, None), t3._noise(options.seed)
+        self._n_read = 0  # tokens of `said` that the draft has read
+        self.said: list[int] = []
+        self.n_passes = 1
+
+    @torch.inference_mode()
+    def run(self, *, fault: bool = False) -> list[int]:
+        """All tokens; with a fault, the first proposal that T3 rejects is accepted all the same."""
+        self.said.append(self._sampler.draw(self._utterance.first()))
+        self._drafted.first()
+        cache, _ = self._utterance.slot
+        while not self._sampler.is_over:
+            proposed = self._propose()
+            before, n_said = cache.length, len(self.said)
+            for place, logits in enumerate(self._read([self.said[-1], *proposed])):
+                token = self._sampler.draw(logits)
+                is_rejected = place < len(proposed) and token != proposed[place]
+                if is_rejected and fault:
+                    token, is_rejected, fault = proposed[place], False, False
+                self.said.append(token)
+                if is_rejected or self._sampler.is_over:
+                    break
+            cache.trim(before + len(self.said) - n_said)
+        return self.said
+
+    def _propose(self) -> list[int]:
+        """What the draft draws with the noise of the next tokens; its cache keeps only `said`."""
+        draft, (cache, _) = self._drafted, self._drafted.slot
+        for index in range(self._n_read, len(self.said)):
+            logits = draft.next(torch.tensor(self.said[index]), index)
+        self._n_read, length = len(self.said), cache.length
+        assert self._sampler.seen is not None
+        seen, proposed = self._sampler.seen.clone(), list[int]()
+        for index in range(len(self.said), len(self.said) + self._k):
+            token = self._sample(logits, seen, self._noise(index))
+            seen[token] = True
+            proposed.append(int(token))
+            if len(proposed) < self._k:
+                logits = draft.next(token, index)
+        cache.trim(length)
+        return proposed
+
+    def _read(self, tokens: list[int]) -> list[Tensor]:
+        """The guided logits behind each of them, from one pass."""
+        t3, one, first = self._t3, self._utterance, len(self.said) - 1
+        embedded = [t3.embed_speech(torch.tensor(t), first + i) for i, t in enumerate(tokens)]
+        hidden = t3.tfmr(one.expand(torch.cat(embedded, dim=1)), one.slot[0])
+        self.n_passes += 1
+        return [one.close(t3.speech_head(hidden[:, i])) for i in range(len(tokens))]
+
+
+def identity(n_utterances: int, weights: str, k: int, *, fault: bool) -> Iterator[dict[str, Any]]:
+    """A line for each temperature: utterances whose tokens differ, and seconds of either way."""
+    plan = Plan("speculation", t3=weights)  # type: ignore[arg-type]
+    tts = Nightingale.load("fledgling", plan=plan, watermark=False, threads=1)
+    t3, voice, draft = torch_stages(tts.components).t3, tts.components.voice.t3, bundled_draft()
+    sentences = texts.read("held_out", min(n_utterances, N_SENTENCES))
+    for temperature in TEMPERATURES:
+        n_differ = n_tokens = n_passes = 0
+        spent = {"plain": 0.0, "speculative": 0.0}
+        for seed in range(n_utterances):
+            text = tts.components.tokenizer.encode(sentences[seed % len(sentences)], "en")
+            options = replace(
+                tts.components.spec.options,
+                seed=seed, temperature=temperature, guard=False, max_tokens=MAX_TOKENS,
+            )  # fmt: skip
+            begun = time.process_time()
+            plain = list(t3.decode(text, t3.prefix(voice, options.exaggeration), options))
+            between = time.process_time()
+            speculation = Speculation(t3, draft, text, voice, options, k)
+            said = speculation.run(fault=fault)
+            spent["speculative"] += time.process_time() - between
+            spent["plain"] += between - begun
+            n_differ += said != plain
+            n_tokens += len(plain)
+            n_passes += speculation.n_passes
+        yield {
+            "temperature": temperature, "t3": weights, "k": k, "fault": fault,
+            "utterances": n_utterances, "tokens": n_tokens, "differ": n_differ,
+            "tokens_per_pass": round(n_tokens / n_passes, 3),
+            "cpu_seconds": {way: round(seconds, 1) for way, seconds in spent.items()},
+        }  # fmt: skip
+
+
 def passes(t3: T3, voice: T3Prompt, text: Sequence[int], options: Options) -> Iterator[Any]:
     """A function for each number of positions, which computes their logits and forgets them."""
     utterance = Utterance(t3, text, t3.prefix(voice, options.exaggeration), options, None)
@@ -224,6 +324,11 @@ def main() -> None:
     kinds = parser.add_subparsers(dest="kind", required=True)
     one = kinds.add_parser("accept")
     one.add_argument("--utterances", type=int, default=50)
+    same = kinds.add_parser("identity")
+    same.add_argument("--utterances", type=int, default=1000)
+    same.add_argument("--t3", default="int8")
+    same.add_argument("--proposals", type=int, default=2)
+    same.add_argument("--fault", action="store_true")
     two = kinds.add_parser("cost")
     two.add_argument("--model", default="multilingual-v3")
     two.add_argument("--t3", nargs="+", default=["int8", "int4"])
@@ -234,6 +339,9 @@ def main() -> None:
     args = parser.parse_args()
     if args.kind == "report":
         print("\n".join(report(*(json.loads(file.read_text()) for file in args.files))))
+    elif args.kind == "identity":
+        for row in identity(args.utterances, args.t3, args.proposals, fault=args.fault):
+            print(json.dumps(row), flush=True)
     elif args.kind == "cost":
         rows = [cost(args.model, t3, args.threads, args.rounds) for t3 in args.t3]
         print(json.dumps({"model": args.model, "threads": args.threads, "results": rows}))

@@ -22,6 +22,8 @@
 
 #if defined(__AVX512VNNI__) || defined(__AVX512BW__)
 #define HAS_AVX512 1
+#elif defined(__AVX2__)
+#define ONLY_AVX2 1
 #endif
 
 #define GROUP 64   // weights that share a scale; also the width of an attention head
@@ -55,13 +57,14 @@ typedef struct {
   float eps;
 } Stack;
 
-typedef struct {
-#if defined(__AVX2__) && !defined(HAS_AVX512)
+typedef union {
+#if defined(ONLY_AVX2) // for weights of 8 bits, whose products fill more than 16
   int16_t words[GROUP / 16][16]; // of each half of the codes, those with even numbers, then the others
-#else
-  int8_t codes[GROUP];
-  int32_t start[LANES]; // minus zero times the codes, so that weights need not be shifted
 #endif
+  struct {
+    int8_t codes[GROUP];
+    int32_t start[LANES]; // minus zero times the codes, so that weights need not be shifted
+  };
 } QuantBlock;
 
 typedef struct {
@@ -149,22 +152,12 @@ static inline int8x16_t weights_of(uint8x16_t codes, int zero) { // code - 128 i
 }
 #endif
 
-static inline float exp_fast(float x) { // relative error below 2e-7; x <= 0
-  x = x < -87.0f ? -87.0f : x;
-  float whole = rintf(x * 1.44269504f);
-  float rest = x - whole * 0.693359375f + whole * 2.12194440e-4f;
-  float sum = 1.9875691500e-4f;
-  sum = sum * rest + 1.3981999507e-3f;
-  sum = sum * rest + 8.3334519073e-3f;
-  sum = sum * rest + 4.1665795894e-2f;
-  sum = sum * rest + 1.6666665459e-1f;
-  sum = sum * rest + 5.0000001201e-1f;
-  sum = sum * rest * rest + rest + 1.0f;
-  int32_t power = ((int32_t)whole + 127) << 23;
-  float scale;
-  memcpy(&scale, &power, 4);
-  return sum * scale;
+#if defined(ONLY_AVX2)
+static inline __m256 load_bf16(const uint16_t *from) {
+  const __m256i bits32 = _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)from));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(bits32, 16));
 }
+#endif
 
 static inline float sum_lanes(const float *lane) {
   float s[LANES];
@@ -173,6 +166,8 @@ static inline float sum_lanes(const float *lane) {
     for (int i = 0; i < n; i++) s[i] += s[i + n];
   return s[0];
 }
+
+#include "activation.h"
 
 // ---- activations to bytes ----
 
@@ -187,18 +182,19 @@ static inline void codes_of(const float *x, int8_t *codes, float *scale) {
 }
 
 static void quantize_group(const float *x, int zero, QuantBlock *to, float *scale) {
-#if defined(__AVX2__) && !defined(HAS_AVX512)
-  (void)zero;
-  int8_t codes[GROUP];
-  codes_of(x, codes, scale);
-  for (int i = 0; i < GROUP; i++) to->words[i / 32 * 2 + i % 2][i % 32 / 2] = codes[i];
-#else
   codes_of(x, to->codes, scale);
+#if defined(ONLY_AVX2)
+  if (zero == 128) {
+    int8_t codes[GROUP];
+    memcpy(codes, to->codes, GROUP);
+    for (int i = 0; i < GROUP; i++) to->words[i / 32 * 2 + i % 2][i % 32 / 2] = codes[i];
+    return;
+  }
+#endif
   for (int i = 0; i < LANES; i++) {
     const int8_t *c = to->codes + 4 * i;
     to->start[i] = -zero * (c[0] + c[1] + c[2] + c[3]);
   }
-#endif
 }
 
 static inline int zero_of_bits(int n_bits) { return n_bits == 8 ? 128 : 8; }
@@ -232,7 +228,7 @@ static void normalize(const float *x, int width, const float *weight, const floa
 
 // ---- products ----
 
-#if defined(__AVX2__) && !defined(HAS_AVX512)
+#if defined(ONLY_AVX2)
 static inline float sum_vectors(__m256 near, __m256 far) { // in the order of `sum_lanes`
   const __m256 eight = _mm256_add_ps(near, far);
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
@@ -240,13 +236,43 @@ static inline float sum_vectors(__m256 near, __m256 far) { // in the order of `s
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
+typedef struct {
+  __m256i part[4];
+} Weights; // 64 of them
+
+// Weights of 8 bits as signed words, in the order of QuantBlock's.
+static inline Weights words_of(const uint8_t *codes) {
+  const __m256i zero = _mm256_set1_epi16(128), mask = _mm256_set1_epi16(255);
+  const __m256i near = _mm256_loadu_si256((const void *)codes), far = _mm256_loadu_si256((const void *)(codes + GROUP / 2));
+  return (Weights){{_mm256_sub_epi16(_mm256_and_si256(near, mask), zero), _mm256_sub_epi16(_mm256_srli_epi16(near, 8), zero),
+                    _mm256_sub_epi16(_mm256_and_si256(far, mask), zero), _mm256_sub_epi16(_mm256_srli_epi16(far, 8), zero)}};
+}
+
+static inline __m256i fours_of_words(Weights w, const QuantBlock *x, int half) {
+  const __m256i *q = (const __m256i *)x->words[2 * half];
+  return _mm256_add_epi32(_mm256_madd_epi16(w.part[2 * half], _mm256_loadu_si256(q)),
+                          _mm256_madd_epi16(w.part[2 * half + 1], _mm256_loadu_si256(q + 1)));
+}
+
+// Weights of 4 bits as they are: pairs of their products, 15 * 127 * 2 at most, fit into 16 bits. The low halves of
+// 32 bytes are the first 32 weights, the high halves the others.
+static inline Weights halves_of(const uint8_t *codes) {
+  const __m256i low = _mm256_set1_epi8(15), both = _mm256_loadu_si256((const void *)codes);
+  return (Weights){{_mm256_and_si256(both, low), _mm256_and_si256(_mm256_srli_epi16(both, 4), low)}};
+}
+
+static inline __m256i fours_of_halves(Weights w, const QuantBlock *x, int half) {
+  const __m256i pairs = _mm256_maddubs_epi16(w.part[half], _mm256_loadu_si256((const __m256i *)x->codes + half));
+  const __m256i fours = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+  return _mm256_add_epi32(fours, _mm256_loadu_si256((const __m256i *)x->start + half));
+}
+
 // Scales of n groups of weights, at most LANES, by those of `n_rows` activations, which are `stride` apart.
 static inline __attribute__((always_inline)) void scale_rows(
     const uint16_t *scales, int n, const float *x, int stride, int n_rows, float (*to)[LANES]) {
   int i = 0;
   for (; i + 8 <= n; i += 8) {
-    const __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)(scales + i)));
-    const __m256 scale = _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+    const __m256 scale = load_bf16(scales + i);
     for (int r = 0; r < n_rows; r++) _mm256_storeu_ps(to[r] + i, _mm256_mul_ps(scale, _mm256_loadu_ps(x + r * stride + i)));
   }
   for (; i < n; i++)
@@ -305,9 +331,7 @@ static inline __attribute__((always_inline)) void dot_tile(
   }
   for (int o = 0; o < n_outs; o++)
     for (int r = 0; r < n_rows; r++) out[o][r] = _mm512_reduce_add_ps(sums[o][r]);
-#elif defined(__AVX2__)
-  const __m256i zero = _mm256_set1_epi16((short)zero_of_bits(n_bits));
-  const __m256i mask = _mm256_set1_epi16(n_bits == 8 ? 255 : 15);
+#elif defined(ONLY_AVX2)
   const int64_t ahead = (int64_t)n_outs * n_groups * n_bytes; // the next outputs are asked for while these are summed
   for (int o = 0; o < n_outs; o++) {
     __m256 sums[MAX_ROWS][2];
@@ -320,27 +344,15 @@ static inline __attribute__((always_inline)) void dot_tile(
       for (int i = 0; i < n_here; i++) {
         const uint8_t *from = codes + ((int64_t)o * n_groups + part + i) * n_bytes;
         _mm_prefetch((const char *)from + ahead, _MM_HINT_T0);
-        const __m256i near = _mm256_loadu_si256((const void *)from);
-        __m256i w[4] = {_mm256_and_si256(near, mask), _mm256_srli_epi16(near, 8)}; // as in `words`
-        if (n_bits == 8) {
-          const __m256i far = _mm256_loadu_si256((const void *)(from + GROUP / 2));
-          w[2] = _mm256_and_si256(far, mask), w[3] = _mm256_srli_epi16(far, 8);
-        } else { // the low halves of 32 bytes are the first 32 weights, the high halves the others
-          w[3] = _mm256_srli_epi16(w[1], 4), w[1] = _mm256_and_si256(w[1], mask);
-          w[2] = _mm256_and_si256(_mm256_srli_epi16(near, 4), mask);
-        }
-#pragma GCC unroll 4
-        for (int j = 0; j < 4; j++) w[j] = _mm256_sub_epi16(w[j], zero);
+        const Weights w = n_bits == 8 ? words_of(from) : halves_of(from);
 #pragma GCC unroll 4
         for (int r = 0; r < n_rows; r++) {
-          const __m256i *q = (const __m256i *)x.blocks[r * stride + part + i].words;
+          const QuantBlock *block = x.blocks + r * stride + part + i;
           const __m256 factor = _mm256_broadcast_ss(&factors[r][i]);
 #pragma GCC unroll 2
           for (int half = 0; half < 2; half++) {
-            const __m256i even = _mm256_madd_epi16(w[2 * half], _mm256_loadu_si256(q + 2 * half));
-            const __m256i odd = _mm256_madd_epi16(w[2 * half + 1], _mm256_loadu_si256(q + 2 * half + 1));
-            const __m256 dot = _mm256_cvtepi32_ps(_mm256_add_epi32(even, odd));
-            sums[r][half] = _mm256_fmadd_ps(dot, factor, sums[r][half]);
+            const __m256i dot = n_bits == 8 ? fours_of_words(w, block, half) : fours_of_halves(w, block, half);
+            sums[r][half] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), factor, sums[r][half]);
           }
         }
       }
@@ -497,18 +509,6 @@ static void dots_step(const Linear *l, int first, Quantized x, int at, int n, fl
   }
 }
 
-static inline float silu(float x) { // x / (1 + exp(-x))
-  float e = exp_fast(-fabsf(x));
-  return x * (x < 0 ? e : 1) / (1 + e);
-}
-
-static inline float gelu(float x) { // 0.5 x (1 + tanh(y)), which is x / (1 + exp(-2 y))
-  float y = 2 * 0.7978845608f * (x + 0.044715f * x * x * x), e = exp_fast(-fabsf(y));
-  return x * (y < 0 ? e : 1) / (1 + e);
-}
-
-static inline float activate(const Stack *s, float x, float beside) { return s->has_gate ? silu(x) * beside : gelu(x); }
-
 static void ffn_up(const Stack *s, const Layer *layer, int n, int is_prompt, Quantized x, Quantized to) {
   const int n_groups = s->d_ffn / GROUP, zero = zero_of(&layer->down), n_most = is_prompt ? MAX_TILES * TILE : MAX_ROWS;
 #pragma omp for schedule(dynamic, 1)
@@ -525,7 +525,7 @@ static void ffn_up(const Stack *s, const Layer *layer, int n, int is_prompt, Qua
         if (s->has_gate) dots_step(&layer->up, up, x, at, n_here, beside);
       }
       for (int r = 0; r < n_here; r++) {
-        for (int i = 0; i < GROUP; i++) made[r][i] = activate(s, made[r][i], beside[r][i]);
+        activate(s->has_gate, made[r], beside[r], GROUP);
         put_group(made[r], zero, is_prompt, at + r, n_groups, g, to);
       }
     }
@@ -546,6 +546,13 @@ static inline float dot_key(const float *query, const uint16_t *key) {
   for (int i = 0; i < GROUP; i += LANES)
     sum = _mm512_fmadd_ps(_mm512_loadu_ps(query + i), load_bf16(key + i), sum);
   return _mm512_reduce_add_ps(sum);
+#elif defined(ONLY_AVX2)
+  __m256 near = _mm256_setzero_ps(), far = near;
+  for (int i = 0; i < GROUP; i += LANES) {
+    near = _mm256_fmadd_ps(_mm256_loadu_ps(query + i), load_bf16(key + i), near);
+    far = _mm256_fmadd_ps(_mm256_loadu_ps(query + i + 8), load_bf16(key + i + 8), far);
+  }
+  return sum_vectors(near, far);
 #else
   float lane[LANES] = {0};
   for (int i = 0; i < GROUP; i += LANES)
@@ -561,9 +568,9 @@ static void attend_one(const float *query, const uint16_t *keys, const uint16_t 
     __builtin_prefetch(keys + (int64_t)(j + 16) * GROUP), __builtin_prefetch(keys + (int64_t)(j + 16) * GROUP + 32);
     __builtin_prefetch(values + (int64_t)j * GROUP), __builtin_prefetch(values + (int64_t)j * GROUP + 32);
     scores[j] = dot_key(query, keys + (int64_t)j * GROUP);
-    most = fmaxf(most, scores[j]);
+    most = scores[j] > most ? scores[j] : most;
   }
-  for (int j = 0; j < n_all; j++) scores[j] = exp_fast(scores[j] - most);
+  exp_of_differences(scores, n_all, most);
   for (int j = 0; j < n_all; j++) total[j % LANES] += scores[j];
   float inverse = 1 / sum_lanes(total);
   for (int j = 0; j < n_all; j++) scores[j] *= inverse;
@@ -573,6 +580,18 @@ static void attend_one(const float *query, const uint16_t *keys, const uint16_t 
     for (int i = 0; i < GROUP / LANES; i++)
       sums[i] = _mm512_fmadd_ps(_mm512_set1_ps(scores[j]), load_bf16(values + (int64_t)j * GROUP + i * LANES), sums[i]);
   for (int i = 0; i < GROUP / LANES; i++) _mm512_storeu_ps(out + i * LANES, sums[i]);
+#elif defined(ONLY_AVX2)
+  __m256 sums[GROUP / 8];
+#pragma GCC unroll 8 // so that the sums stay in registers
+  for (int i = 0; i < GROUP / 8; i++) sums[i] = _mm256_setzero_ps();
+  for (int j = 0; j < n_all; j++) {
+    const __m256 score = _mm256_broadcast_ss(scores + j);
+#pragma GCC unroll 8
+    for (int i = 0; i < GROUP / 8; i++)
+      sums[i] = _mm256_fmadd_ps(score, load_bf16(values + (int64_t)j * GROUP + 8 * i), sums[i]);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < GROUP / 8; i++) _mm256_storeu_ps(out + 8 * i, sums[i]);
 #else
   memset(out, 0, GROUP * sizeof(float));
   for (int j = 0; j < n_all; j++)
