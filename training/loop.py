@@ -1,7 +1,8 @@
 """One loop for every network that is trained here: resumes, shows its progress, draws its losses.
 
 A step draws its own batch by its number, so a run that was cut short goes on as if it had not been.
-Knows nothing of speech.
+Under torchrun, processes draw batches of their own and share their gradients' mean; the first one
+keeps the checkpoints. Knows nothing of speech.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -53,6 +55,7 @@ def train(
 ) -> bool:
     """Go on from the last checkpoint; whether the plan was completed. The mean is kept in `net`."""
     folder.mkdir(parents=True, exist_ok=True)
+    rank, n_processes = processes()
     optimizer = torch.optim.AdamW(
         net.parameters(), lr=plan.rate, betas=(0.9, 0.98), weight_decay=plan.decay, fused=True
     )
@@ -63,33 +66,66 @@ def train(
     step, n_lost = first, 0
     columns = "{task.description}", BarColumn(), "{task.completed}/{task.total}"
     with (
-        Progress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[shown]}")) as bar,
+        Progress(
+            *columns, TimeRemainingColumn(), TextColumn("{task.fields[shown]}"), disable=rank > 0
+        ) as bar,
         (folder / "losses.jsonl").open("a") as log,
     ):
         task = bar.add_task(folder.name, total=plan.n_steps, completed=first, shown="")
         for step in range(first, last):
             for group in optimizer.param_groups:
                 group["lr"] = plan.rate_at(step)
-            values = _step(net, losses, plan, optimizer, step)
+            values = _step(net, losses, plan, optimizer, step * n_processes + rank)
             n_lost = 0 if values["norm"].isfinite() else n_lost + 1
             if n_lost == MAX_LOST:
                 raise ArithmeticError(f"{n_lost} gradients in a row that are no numbers")
             _remember(mean, net, min(plan.average, (1 + step) / (10 + step)))
-            if step % 20 == 0:
+            if step % 20 == 0 and rank == 0:
                 shown = {name: round(float(value), 4) for name, value in values.items()}
                 log.write(json.dumps({"step": step, **shown}) + "\n")
                 log.flush()
                 bar.update(
                     task, completed=step + 1, shown=" ".join(f"{k} {v}" for k, v in shown.items())
                 )
-            is_over = until is not None and time.monotonic() > until
-            if (step + 1) % plan.every == 0 or step + 1 == last or is_over:
+            is_over = _any(until is not None and time.monotonic() > until)
+            if rank == 0 and ((step + 1) % plan.every == 0 or step + 1 == last or is_over):
                 _keep(folder, net, optimizer, mean, step + 1)
             if is_over:
                 break
-    draw(folder)
+    if rank == 0:
+        draw(folder)
     net.load_state_dict(mean)
     return step + 1 >= plan.n_steps
+
+
+def processes() -> tuple[int, int]:
+    """The number of this process and how many there are; torchrun's are connected first."""
+    if not dist.is_torchelastic_launched():
+        return 0, 1
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    return dist.get_rank(), dist.get_world_size()
+
+
+def _any(is_true: bool) -> bool:
+    """In any process, so that all of them do the same."""
+    if not dist.is_initialized():
+        return is_true
+    found = torch.tensor(float(is_true))
+    dist.all_reduce(found)
+    return bool(found)
+
+
+def _share_gradients(net: nn.Module) -> None:
+    """Their mean over all processes, in one message."""
+    if not dist.is_initialized():
+        return
+    found = [p.grad for p in net.parameters() if p.grad is not None]
+    flat = torch.cat([grad.flatten() for grad in found])
+    dist.all_reduce(flat)
+    flat /= dist.get_world_size()
+    for grad, part in zip(found, flat.split([grad.numel() for grad in found]), strict=True):
+        grad.copy_(part.view_as(grad))
 
 
 def hasten(blocks: Iterable[nn.Module]) -> None:
@@ -117,6 +153,7 @@ def _step(
         values = losses(step)
     optimizer.zero_grad(set_to_none=True)
     torch.autograd.backward(next(iter(values.values())))
+    _share_gradients(net)
     norm = nn.utils.clip_grad_norm_(net.parameters(), plan.clip)
     if norm.isfinite():
         optimizer.step()

@@ -87,13 +87,14 @@ def main(
     spelled: bool = False,
     ship: bool = False,
     n_steps: int = 30_000,
+    rate: float | None = None,
     minutes: float | None = None,
     stop: int | None = None,
     bf16: bool = False,
 ) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    files = sorted(WIDE.glob("*.jsonl"))
+    files = sorted(WIDE.glob("**/*.jsonl"))
     lessons = Lessons(files, N_POSITIONS, spelled=1.0 if spelled else SPELLED)
     t3 = learner(SIZES[size], ship)
     watcher = Watcher(t3)
@@ -101,7 +102,7 @@ def main(
     facts = f"{len(lessons.batches)} batches, {lessons.n_tokens / 90_000:.1f} h of speech"
     print(f"{facts}, {sum(p.numel() for p in t3.parameters()) / 1e6:.2f} M parameters", flush=True)
     warmup = min(300, n_steps // 5)
-    plan = Plan(n_steps, RATES[size], warmup, decay=0.05, every=100, bf16=bf16, stop=stop)
+    plan = Plan(n_steps, rate or RATES[size], warmup, decay=0.05, every=100, bf16=bf16, stop=stop)
     folder = work() / name_of(size, spelled, ship)
     train(t3, lambda step: losses_of(t3, watcher, lessons.batch(step)), plan, folder, minutes)
 

@@ -158,10 +158,17 @@ def spoken(file: Path) -> tuple[int, str | None]:
     return n_tokens, last
 
 
-def main(what: str = "wide", hours: float = 200.0, minutes: float | None = None) -> None:
-    """All of texts/WHAT.jsonl, until so many hours are spoken, or for so many minutes."""
+def main(
+    what: str = "wide", hours: float = 200.0, minutes: float | None = None, reverse: bool = False
+) -> None:
+    """All of texts/WHAT.jsonl, until so many hours are spoken, or for so many minutes.
+
+    A second process, on a second core, can begin at the end (--reverse) and has its own file.
+    """
     torch.set_num_threads(1)
     texts, file = read(work() / "texts" / f"{what}.jsonl"), work() / what / f"{NAME}.jsonl"
+    if reverse:
+        texts, file = texts[::-1], file.parent / "reverse" / file.name
     file.parent.mkdir(parents=True, exist_ok=True)
     n_tokens, last = spoken(file)
     start = 1 + next((i for i, text in enumerate(texts) if text.id == last), -1)
