@@ -27,6 +27,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from nightingale.backends.torch.flow import model as flow
 from nightingale.backends.torch.load import accelerate_flow, accelerate_vocoder, pack
+from nightingale.backends.torch.resolve import resolve
 from nightingale.backends.torch.t3 import model as t3
 from nightingale.backends.torch.vocoder.model import Vocoder, VocoderConfig, fold_weight_norm
 from nightingale.core import PLANS, Options, Plan
@@ -141,9 +142,10 @@ def main() -> None:
     arguments.add_argument("--plan", choices=list(PLANS), default="reference")
     chosen = arguments.parse_args()
     result: dict[str, object] = {"torch": torch.__version__, "threads": torch.get_num_threads()}
-    result["plan"] = chosen.plan
+    plan = resolve(PLANS[chosen.plan], choose("cpu")).plan
+    result["plan"] = str(plan)
     for name in chosen.stage or stages:
-        our_run, their_run = stages[name](PLANS[chosen.plan])
+        our_run, their_run = stages[name](plan)
         timed(our_run), timed(their_run)
         rounds = [(timed(our_run), timed(their_run)) for _ in range(chosen.rounds)]
         ours, theirs = (statistics.median(column) for column in zip(*rounds, strict=True))
@@ -153,7 +155,8 @@ def main() -> None:
             "upstream_ms": round(theirs),
             "ratio": round(ratio, 2),
         }
-        print(f"{name:15} ours {ours:8.0f} ms   upstream {theirs:8.0f} ms   ratio {ratio:.2f}")
+        shown = f"{name:15} ours {ours:8.0f} ms   upstream {theirs:8.0f} ms   ratio {ratio:.2f}"
+        print(shown, flush=True)
     print(json.dumps(result))
 
 

@@ -4,9 +4,9 @@
     python benchmarks/prompt_reading.py --positions 1 --behind 250 [--against OLD.so]
 
 Multilingual's size with random weights: two rows (guidance) of 94 positions, as a voice and a
-sentence have, or of one position behind 250 that were read before: a step. `--against`: stack.c as compiled from another commit takes turns with the one that
-is installed, and must give the same bytes. Medians, in milliseconds of the clock and of the
-processors. Prints a line of JSON.
+sentence have, or of one position behind 250 that were read before: a step. `--against`: stack.c as
+compiled from another commit takes turns with the one that is installed, and must give the same
+bytes. Medians, in milliseconds of the clock and of the processors. Prints a line of JSON.
 """
 
 from __future__ import annotations

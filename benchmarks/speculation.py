@@ -14,8 +14,8 @@ and is found here by letting it read them.
 `accept` compares three drafts on the bundled model: its own small T3, T3's first layers with its
 head (early exit), and n-grams of the utterance so far. `cost` measures how much longer a pass takes
 that reads several positions. `report` multiplies them: tokens a pass by its cost and the draft's.
-`identity` decodes the bundled model speculatively, with its small T3 as the draft, and compares every
-token with plain decoding; with `--fault` one unchecked proposal is accepted in each utterance.
+`identity` decodes the bundled model speculatively, with its small T3 as the draft, and compares
+every token with plain decoding; `--fault` accepts one unchecked proposal in each utterance.
 """
 
 from __future__ import annotations

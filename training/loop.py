@@ -124,7 +124,8 @@ def _share_gradients(net: nn.Module) -> None:
     flat = torch.cat([grad.flatten() for grad in found])
     dist.all_reduce(flat)
     flat /= dist.get_world_size()
-    for grad, part in zip(found, flat.split([grad.numel() for grad in found]), strict=True):
+    parts = torch.split(flat, [grad.numel() for grad in found])
+    for grad, part in zip(found, parts, strict=True):
         grad.copy_(part.view_as(grad))
 
 

@@ -88,7 +88,6 @@ def main(
     ship: bool = False,
     n_steps: int = 30_000,
     rate: float | None = None,
-    minutes: float | None = None,
     stop: int | None = None,
     bf16: bool = False,
 ) -> None:
@@ -104,7 +103,7 @@ def main(
     warmup = min(300, n_steps // 5)
     plan = Plan(n_steps, rate or RATES[size], warmup, decay=0.05, every=100, bf16=bf16, stop=stop)
     folder = work() / name_of(size, spelled, ship)
-    train(t3, lambda step: losses_of(t3, watcher, lessons.batch(step)), plan, folder, minutes)
+    train(t3, lambda step: losses_of(t3, watcher, lessons.batch(step)), plan, folder)
 
 
 @torch.inference_mode()
