@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,3 +67,44 @@ def test_it_leaves_off_where_it_should_and_the_rate_is_that_of_the_whole(tmp_pat
     assert not train(net, lambda _step: lesson(net), plan, tmp_path)
     assert torch.load(tmp_path / "last.pt", weights_only=True)["step"] == 10
     assert plan.rate_at(10) == Plan(60, warmup=5).rate_at(10)
+
+
+TWO_PROCESSES = """
+import sys
+from pathlib import Path
+import torch
+from torch import nn
+from tests.training.test_loop import drawn_by
+from training.loop import Plan, train
+torch.manual_seed(0)
+net = nn.Linear(3, 1)
+train(net, lambda step: {"loss": drawn_by(net, step)}, Plan(20, 0.05, 2), Path(sys.argv[1]))
+"""
+
+
+def drawn_by(net: nn.Linear, step: int) -> torch.Tensor:
+    x = torch.randn(8, 3, generator=torch.Generator().manual_seed(step))
+    return (net(x) - x.sum(1, keepdim=True)).square().mean()
+
+
+@pytest.mark.slow
+def test_two_processes_learn_from_the_mean_of_their_batches(tmp_path: Path) -> None:
+    script = tmp_path / "learn.py"
+    script.write_text(TWO_PROCESSES)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [*command, script, tmp_path / "two"], cwd=root, env={"PYTHONPATH": str(root)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-500:]
+    torch.manual_seed(0)
+    alone = nn.Linear(3, 1)
+    train(
+        alone,
+        lambda step: {"loss": (drawn_by(alone, 2 * step) + drawn_by(alone, 2 * step + 1)) / 2},
+        Plan(20, 0.05, 2),
+        tmp_path / "one",
+    )
+    one, two = (load_mean(nn.Linear(3, 1), tmp_path / name).weight for name in ("one", "two"))
+    assert torch.allclose(one, two, atol=1e-6)  # type: ignore[arg-type]
