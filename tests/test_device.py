@@ -13,7 +13,7 @@ from nightingale.backends.torch import resolve as resolving
 from nightingale.backends.torch.backend import BACKEND
 from nightingale.core import AUTO, N_SLOTS, N_WINDOW_SLOTS, PLANS, Plan
 from nightingale.errors import OptionError
-from nightingale.nn import amx, deterministic, device, native
+from nightingale.nn import deterministic, device, fused, native
 from nightingale.nn.device import Placement, choose
 
 
@@ -59,7 +59,7 @@ class Found:
         self.cuda(n_devices=0)
         self._set(torch.backends.mps, "is_available", lambda: False)
         self._set(resolving, "compiled_kernels", lambda: None)
-        self._set(amx, "is_available", lambda: False)
+        self._set(fused, "has_amx", lambda: False)
         self._set(native, "int8", lambda: None)
 
     def cuda(self, *, n_devices: int = 2, has_bf16: bool = True) -> None:
@@ -83,7 +83,7 @@ class Found:
 
     def with_amx(self) -> None:
         self.kernels()
-        self._set(amx, "is_available", lambda: True)
+        self._set(fused, "has_amx", lambda: True)
 
     def nothing(self) -> None:
         """A CPU without a compiler."""
@@ -172,7 +172,7 @@ def test_windows_share_a_pass_of_fixed_shape_on_cuda_and_of_any_on_the_cpu(
     found: Found, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And nowhere else: where the number of rows decides the last bits, it is fixed or one."""
-    monkeypatch.setattr(amx, "is_available", lambda: False)
+    monkeypatch.setattr(fused, "has_amx", lambda: False)
     found.cuda()
     found.mps()
     plans = {name: BACKEND.resolve(PLANS["live"], name).plan for name in ("cuda", "mps", "cpu")}

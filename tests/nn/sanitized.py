@@ -29,7 +29,7 @@ from nightingale.backends.torch.t3.attention import Alignment
 from nightingale.backends.torch.t3.cache import KVCache
 from nightingale.backends.torch.t3.model import T3Config
 from nightingale.backends.torch.t3.quantized import QuantizedLinear, QuantizedStack
-from nightingale.nn import amx, convolution, native
+from nightingale.nn import convolution, fused, native
 from nightingale.nn.packing import GROUP, Bits
 from tests.emulation import library as emulation
 
@@ -123,7 +123,7 @@ def windows(draw: st.DrawFn) -> dict[str, Any]:
         "n": draw(st.integers(1, 100)),
         "segments": draw(st.lists(st.integers(1, 90), min_size=1, max_size=3)),
         "n_heads": draw(st.integers(1, 3)),
-        "d_head": draw(st.sampled_from(amx.D_HEADS)),
+        "d_head": draw(st.sampled_from(fused.D_HEADS)),
         "n_in": draw(st.integers(1, 100)),
         "n_out": draw(st.integers(1, 100)),
         "n_taps": draw(st.integers(1, 7)),
@@ -136,11 +136,11 @@ def run_window(**sizes: Any) -> None:
     """Every exported function of amx.c and convolve.c, or of int8.c."""
     n_rows, n, width = sizes["n_rows"], sizes["n"], sizes["n_heads"] * sizes["d_head"]
     parts = [drawn(n_rows, length, width).bfloat16() for length in sizes["segments"]]
-    amx.attend(drawn(n_rows, n, width).bfloat16(), parts, parts, sizes["n_heads"])
+    fused.attend(drawn(n_rows, n, width).bfloat16(), parts, parts, sizes["n_heads"])
     norm = nn.LayerNorm(width)
-    amx.add_norm(drawn(n_rows, n, width), drawn(n_rows, n, width).bfloat16(), norm)
-    amx.norm_mish(drawn(n, width).bfloat16(), norm, drawn(width))
-    amx.norm_mish_residual(drawn(n, width).bfloat16(), norm, drawn(n, width).bfloat16())
+    fused.add_norm(drawn(n_rows, n, width), drawn(n_rows, n, width).bfloat16(), norm)
+    fused.norm_mish(drawn(n, width).bfloat16(), norm, drawn(width))
+    fused.norm_mish_residual(drawn(n, width).bfloat16(), norm, drawn(n, width).bfloat16())
     taps, dilation = sizes["n_taps"], sizes["dilation"]
     layer = convolution.Convolution(
         drawn(sizes["n_out"], sizes["n_in"], taps), drawn(sizes["n_out"]), dilation

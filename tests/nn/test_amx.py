@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nightingale.nn import amx
+from nightingale.nn import fused
 
 pytestmark = pytest.mark.usefixtures("amx")
 
@@ -28,7 +28,7 @@ def exact_attention(queries: Tensor, keys: Tensor, values: Tensor, n_heads: int)
     return out.transpose(1, 2).flatten(2)
 
 
-@pytest.mark.parametrize("d_head", amx.D_HEADS)
+@pytest.mark.parametrize("d_head", fused.D_HEADS)
 @pytest.mark.parametrize(
     ("n_rows", "n_queries", "n_keys"),
     [(1, 1, 1), (1, 16, 16), (2, 5, 5), (2, 33, 17), (1, 31, 64), (2, 100, 250)],
@@ -38,32 +38,32 @@ def test_attention_is_attention(n_rows: int, n_queries: int, n_keys: int, d_head
     queries = drawn(n_rows, n_queries, width).bfloat16()
     keys, values = (drawn(n_rows, n_keys, width, seed=s).bfloat16() for s in (1, 2))
     exact = exact_attention(queries, keys, values, 3)
-    assert error(amx.attend(queries, [keys], [values], 3), exact) < 0.004
+    assert error(fused.attend(queries, [keys], [values], 3), exact) < 0.004
 
 
 def test_attention_reads_parts_of_wider_rows() -> None:
     whole = drawn(2, 40, 3 * 128).bfloat16()
     queries, keys, values = whole.chunk(3, dim=-1)
     exact = exact_attention(queries, keys, values, 2)
-    assert error(amx.attend(queries, [keys], [values], 2), exact) < 0.004
+    assert error(fused.attend(queries, [keys], [values], 2), exact) < 0.004
 
 
 def test_attention_over_several_parts_is_attention_over_them_joined() -> None:
     queries = drawn(2, 20, 128).bfloat16()
     keys, values = (drawn(2, 100, 128, seed=s).bfloat16() for s in (1, 2))
-    whole = amx.attend(queries, [keys], [values], 2)
+    whole = fused.attend(queries, [keys], [values], 2)
     key_parts, value_parts = (
         [x[:, start:end].contiguous() for start, end in ((0, 1), (1, 51), (51, 58), (58, 100))]
         for x in (keys, values)
     )
-    assert torch.equal(amx.attend(queries, key_parts, value_parts, 2), whole)
+    assert torch.equal(fused.attend(queries, key_parts, value_parts, 2), whole)
 
 
 def test_sharp_attention_neither_overflows_nor_blurs() -> None:
     for n in (20, 200):
         queries, keys, values = (30 * drawn(1, n, 64, seed=s).bfloat16() for s in range(3))
         exact = exact_attention(queries, keys, values, 1)
-        assert error(amx.attend(queries, [keys], [values], 1), exact) < 0.004
+        assert error(fused.attend(queries, [keys], [values], 1), exact) < 0.004
 
 
 @pytest.mark.parametrize("at", [0, 31, 32, 99])
@@ -74,7 +74,7 @@ def test_one_key_may_outweigh_all_others_wherever_it_stands(at: int, size: float
     for key in (size, -size):
         keys[:, at] = key
         exact = exact_attention(queries, keys, values, 1)
-        assert error(amx.attend(queries, [keys], [values], 1), exact) < 0.004
+        assert error(fused.attend(queries, [keys], [values], 1), exact) < 0.004
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def norm() -> nn.LayerNorm:
 def test_a_stream_grows_and_is_normed(norm: nn.LayerNorm, has_y: bool) -> None:
     x, y = 3 * drawn(2, 7, 48) + 5, drawn(2, 7, 48, seed=1).bfloat16()
     wanted = x + y if has_y else x.clone()
-    out = amx.add_norm(x, y if has_y else None, norm)
+    out = fused.add_norm(x, y if has_y else None, norm)
     assert torch.equal(x, wanted)
     assert error(out, norm.double()(wanted.double())) < 0.003
 
@@ -100,8 +100,8 @@ def test_norm_and_mish(norm: nn.LayerNorm) -> None:
         drawn(48),
         drawn(2, 7, 48, seed=1).bfloat16(),
     )
-    shifted = amx.norm_mish(h, norm, shift)
-    plain, added = amx.norm_mish(h, norm), amx.norm_mish_residual(h, norm, residual)
+    shifted = fused.norm_mish(h, norm, shift)
+    plain, added = fused.norm_mish(h, norm), fused.norm_mish_residual(h, norm, residual)
     exact = F.mish(norm.double()(h.double()))
     assert error(plain, exact) < 0.003
     assert error(shifted, exact + shift) < 0.003
@@ -120,9 +120,9 @@ def test_threads_leave_no_trace(norm: nn.LayerNorm) -> None:
             stream = drawn(2, 50, 48)
             made.append(
                 [
-                    amx.attend(queries, [keys], [values], 1),
-                    amx.add_norm(stream, None, norm),
-                    amx.norm_mish(stream.bfloat16(), norm),
+                    fused.attend(queries, [keys], [values], 1),
+                    fused.add_norm(stream, None, norm),
+                    fused.norm_mish(stream.bfloat16(), norm),
                 ]
             )
     finally:

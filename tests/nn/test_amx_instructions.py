@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from nightingale.nn import amx, native
+from nightingale.nn import fused, native
 from tests.emulation import library as emulation
 
 REAL = ("-O2", "-march=sapphirerapids", "-fPIC", "-shared")
-NEEDS_AMX = pytest.mark.skipif(not amx.is_available(), reason="this processor has no AMX")
+NEEDS_AMX = pytest.mark.skipif(not fused.has_amx(), reason="this processor has no AMX")
 
 pytestmark = pytest.mark.usefixtures("c_compiler")
 
@@ -147,7 +147,7 @@ def test_vcvtneps2bf16_flushes_denormals_and_quiets_nans(emulated: ctypes.CDLL) 
 def test_emulation_never_runs_in_place_of_the_instructions() -> None:
     """Even where somebody put it into the package's folder, it would be refused without AMX."""
     library = emulation.emulated("amx")
-    assert bool(library.nightingale_runs_here()) == amx.is_available()
+    assert bool(library.nightingale_runs_here()) == fused.has_amx()
     assert not [file for file in native.FOLDER.iterdir() if "emulat" in file.name]
 
 

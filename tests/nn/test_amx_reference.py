@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nightingale.nn import amx, native
+from nightingale.nn import fused, native
 from nightingale.nn.convolution import Convolution, Snake
 from tests.emulation import library as emulation
 from tests.nn import amx_reference as reference
@@ -52,11 +52,11 @@ def agree(made: Tensor, exact: Tensor, slack: float) -> None:
 
 
 def check_attend() -> None:
-    for d_head in amx.D_HEADS:
+    for d_head in fused.D_HEADS:
         for n_rows, n_queries, n_keys in SHAPES:
             queries = 3 * drawn(n_rows, n_queries, 2 * d_head).bfloat16()
             keys, values = (drawn(n_rows, n_keys, 2 * d_head, seed=s).bfloat16() for s in (1, 2))
-            made = amx.attend(queries, [keys], [values], 2)
+            made = fused.attend(queries, [keys], [values], 2)
             agree(made, reference.attend(queries, keys, values, 2), WEIGHT)
 
 
@@ -66,7 +66,7 @@ def check_attend_far() -> None:
     queries = queries.abs()
     for size in (20, 2000):
         keys[:, 70], keys[:, 75] = size, 0.975 * size
-        made = amx.attend(queries, [keys], [values], 1)
+        made = fused.attend(queries, [keys], [values], 1)
         agree(made, reference.attend(queries, keys, values, 1), WEIGHT)
 
 
@@ -74,7 +74,7 @@ def check_add_norm() -> None:
     norm, x, y = random_norm(48), 3 * drawn(2, 7, 48) + 5, drawn(2, 7, 48, seed=1).bfloat16()
     for added in (None, y):
         stream = x.clone()
-        made = amx.add_norm(stream, added, norm)
+        made = fused.add_norm(stream, added, norm)
         wanted, exact = reference.add_norm(x, added, norm)
         assert torch.equal(stream, wanted)
         agree(made, exact, SUMS)
@@ -83,9 +83,9 @@ def check_add_norm() -> None:
 def check_norm_mish() -> None:
     norm, h = random_norm(48), 4 * drawn(2, 7, 48).bfloat16()
     shift, residual = drawn(48), drawn(2, 7, 48, seed=1).bfloat16()
-    agree(amx.norm_mish(h, norm), reference.norm_mish(h, norm), MISH)
-    agree(amx.norm_mish(h, norm, shift), reference.norm_mish(h, norm, shift), MISH)
-    made = amx.norm_mish_residual(h, norm, residual)
+    agree(fused.norm_mish(h, norm), reference.norm_mish(h, norm), MISH)
+    agree(fused.norm_mish(h, norm, shift), reference.norm_mish(h, norm, shift), MISH)
+    made = fused.norm_mish_residual(h, norm, residual)
     assert made.dtype == torch.float32
     agree(made, reference.norm_mish(h, norm, residual=residual), MISH)
 
@@ -174,10 +174,10 @@ def everything() -> dict[str, Tensor]:
     linear = Convolution(drawn(96, 64, 1), drawn(96, seed=1))
     h = x[..., :64].contiguous()
     return {
-        "attend": amx.attend(queries, [keys], [values], 2),
-        "add_norm": amx.add_norm(h.float(), h, norm),
-        "norm_mish": amx.norm_mish(h, norm, drawn(64)),
-        "norm_mish_residual": amx.norm_mish_residual(h, norm, h),
+        "attend": fused.attend(queries, [keys], [values], 2),
+        "add_norm": fused.add_norm(h.float(), h, norm),
+        "norm_mish": fused.norm_mish(h, norm, drawn(64)),
+        "norm_mish_residual": fused.norm_mish_residual(h, norm, h),
         "pack": layer.weights,
         "convolve": layer(h),
         "gelu": layer(h, gelu=True, bf16=True),
@@ -206,7 +206,7 @@ def test_emulated_vectors_are_the_real_ones_to_the_bit(monkeypatch: pytest.Monke
             assert torch.equal(made, far[name]), name
 
 
-@pytest.mark.skipif(not amx.is_available(), reason="this processor has no AMX")
+@pytest.mark.skipif(not fused.has_amx(), reason="this processor has no AMX")
 @pytest.mark.usefixtures("c_compiler")
 def test_amx_kernels_make_what_their_emulation_makes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few roundings differ: sums may come in another order, products and sums may be fused."""

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nightingale.nn import amx, native
+from nightingale.nn import fused, native
 from nightingale.nn.convolution import Convolution, Snake
 from tests.emulation import library as emulation
 
@@ -104,7 +104,7 @@ def test_int8_bits_depend_on_neither_threads_nor_other_frames(kind: str) -> None
     try:
         for n_threads in (1, 2, 3):
             torch.set_num_threads(n_threads)
-            heard = amx.attend(keys, [keys], [keys], 1, library_of(kind))
+            heard = fused.attend(keys, [keys], [keys], 1, library_of(kind))
             made.append((conv(x), conv(x[None].repeat(2, 1, 1))[1], heard))
     finally:
         torch.set_num_threads(before)
@@ -117,11 +117,11 @@ def test_int8_bits_depend_on_neither_threads_nor_other_frames(kind: str) -> None
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("n_queries", "n_keys"), [(1, 1), (5, 16), (33, 17), (16, 250)])
-@pytest.mark.parametrize("d_head", amx.D_HEADS)
+@pytest.mark.parametrize("d_head", fused.D_HEADS)
 def test_int8_attention(kind: str, n_queries: int, n_keys: int, d_head: int) -> None:
     queries = 3 * drawn(2, n_queries, 2 * d_head).bfloat16()
     keys, values = (drawn(2, n_keys, 2 * d_head, seed=s).bfloat16() for s in (1, 2))
-    made = amx.attend(queries, [keys], [values], 2, library_of(kind))
+    made = fused.attend(queries, [keys], [values], 2, library_of(kind))
     q, k, v = (x.double().view(2, -1, 2, d_head).transpose(1, 2) for x in (queries, keys, values))
     wanted = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
     assert error(made, wanted) < 2**-8  # the result is bfloat16
@@ -129,7 +129,7 @@ def test_int8_attention(kind: str, n_queries: int, n_keys: int, d_head: int) -> 
     k_parts, v_parts = (
         [part.contiguous() for part in torch.split(x, parts, 1)] for x in (keys, values)
     )
-    assert torch.equal(amx.attend(queries, k_parts, v_parts, 2, library_of(kind)), made)
+    assert torch.equal(fused.attend(queries, k_parts, v_parts, 2, library_of(kind)), made)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -137,11 +137,11 @@ def test_int8_norms_and_snake(kind: str) -> None:
     library, norm = library_of(kind), nn.LayerNorm(64).requires_grad_(False)
     h, shift = 3 * drawn(20, 64).bfloat16(), drawn(64, seed=1)
     wanted = F.mish(norm(h.float()))
-    assert error(amx.norm_mish(h, norm, shift, library), wanted + shift) < 2**-8
-    assert error(amx.norm_mish_residual(h, norm, h, library), wanted + h.float()) < 1e-5
+    assert error(fused.norm_mish(h, norm, shift, library), wanted + shift) < 2**-8
+    assert error(fused.norm_mish_residual(h, norm, h, library), wanted + h.float()) < 1e-5
     stream = drawn(20, 64, seed=2)
     grown = stream.clone()
-    assert error(amx.add_norm(grown, h, norm, library), norm(stream + h.float())) < 2**-8
+    assert error(fused.add_norm(grown, h, norm, library), norm(stream + h.float())) < 2**-8
     assert torch.equal(grown, stream + h.float())
     snake, x = Snake(drawn(64).abs() + 0.1, 1e-9, library=library), 3 * drawn(30, 64, seed=3)
     wanted = x + (x * snake.pace).sin() ** 2 * snake.inverse

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nightingale.nn import amx, native
+from nightingale.nn import fused, native
 
 INFO = Path("/proc/cpuinfo")
 
@@ -40,7 +40,7 @@ def test_products_in_8_bits_are_there(kind: str, needed: str) -> None:
 
 def test_tiles_are_used_where_there_are_tiles() -> None:
     may = {"amx_bf16", "avx512_bf16"} <= flags() and torch.cpu._init_amx()
-    assert amx.is_available() == may
+    assert fused.has_amx() == may
 
 
 def prompt_products(folder: Path, *faults: tuple[str, str]) -> int:

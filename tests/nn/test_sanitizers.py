@@ -21,7 +21,7 @@ from nightingale.backends.torch.t3.quantized import (
     quantize,
 )
 from nightingale.errors import LayoutError
-from nightingale.nn import amx, native
+from nightingale.nn import fused, native
 from nightingale.nn.packing import GROUP
 from tests.emulation import library as emulation
 from tests.nn.sanitized import IS_X86
@@ -104,13 +104,13 @@ def test_tensors_that_are_elsewhere_or_of_another_kind_are_refused() -> None:
 def test_rows_that_amx_code_cannot_read_are_refused() -> None:
     x, norm = torch.zeros(1, 4, 96, dtype=torch.bfloat16), nn.LayerNorm(96)
     with pytest.raises(LayoutError, match="heads of 96"):
-        amx.attend(x, [x], [x], 2)
+        fused.attend(x, [x], [x], 2)
     with pytest.raises(LayoutError, match="do not fit"):
-        amx.attend(x, [x], [x[:, :3]], 3)
+        fused.attend(x, [x], [x[:, :3]], 3)
     with pytest.raises(LayoutError, match="bfloat16 on the CPU"):
-        amx.attend(x, [x.float()], [x.float()], 3)
+        fused.attend(x, [x.float()], [x.float()], 3)
     with pytest.raises(LayoutError, match="a norm of 96"):
-        amx.describe_norm(norm, torch.zeros(2, 64))
+        fused.describe_norm(norm, torch.zeros(2, 64))
 
 
 @pytest.mark.skipif(emulation.compiler() is None, reason="needs a C compiler for Linux")

@@ -84,7 +84,8 @@ train(net, lambda step: {"loss": drawn_by(net, step)}, Plan(20, 0.05, 2), Path(s
 
 def drawn_by(net: nn.Linear, step: int) -> torch.Tensor:
     x = torch.randn(8, 3, generator=torch.Generator().manual_seed(step))
-    return (net(x) - x.sum(1, keepdim=True)).square().mean()
+    loss: torch.Tensor = (net(x) - x.sum(1, keepdim=True)).square().mean()
+    return loss
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from nightingale.errors import LayoutError
 from nightingale.nn import native
-from nightingale.nn.amx import amx_library, describe_norm
+from nightingale.nn.fused import amx_library, describe_norm
 
 PART = 32  # channels come in multiples of this
 

@@ -26,13 +26,13 @@ from nightingale.backends.torch.vocoder.model import Vocoder
 from nightingale.core import Plan
 from nightingale.errors import LayoutError
 from nightingale.families import FAMILIES, FamilySpec
-from nightingale.nn import amx
+from nightingale.nn import fused
 from nightingale.nn.device import Placement, allow_tf32, choose, hardware
 
 # torch's libraries keep a kernel for every shape that they met, 1,024 of each kind by
 # default: half a gigabyte after an hour of speech with AMX. Without it more than 512 are met;
 # to keep them all took no more memory there, and to make them again costs time.
-os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "512" if amx.is_available() else "1024")
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "512" if fused.has_amx() else "1024")
 os.environ.setdefault("LRU_CACHE_CAPACITY", "128")
 
 
@@ -119,7 +119,7 @@ def assemble(
             "torch": torch.__version__,
             "dtype": str(placement.dtype),
             "hardware": hardware(placement.device),
-            "instructions": torch.backends.cpu.get_cpu_capability() + "+amx" * amx.is_available(),
+            "instructions": torch.backends.cpu.get_cpu_capability() + "+amx" * fused.has_amx(),
         },
         resolved=resolved,
         max_requests=max_requests(t3, flow, spec, resolved.plan, prompt_bytes),

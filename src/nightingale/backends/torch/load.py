@@ -22,7 +22,7 @@ from nightingale.backends.torch.vocoder.fast import FastVocoder
 from nightingale.core import Plan
 from nightingale.errors import LayoutError
 from nightingale.families import Decoder
-from nightingale.nn import amx, native
+from nightingale.nn import fused, native
 from nightingale.nn.device import Placement
 from nightingale.nn.meta_init import meta_init
 from nightingale.nn.packing import Bits
@@ -116,7 +116,7 @@ def load_vocoder(file: Path, placement: Placement) -> vocoder.Vocoder:
 def accelerate_flow(module: flow.Flow, placement: Placement, plan: Plan) -> flow.Flow:
     """The same flow as the plan wants it computed, where this device can."""
     library = _fused_library(plan.flow, placement)
-    if library is not None and module.config.estimator.d_head in amx.D_HEADS:
+    if library is not None and module.config.estimator.d_head in fused.D_HEADS:
         module.decoder["estimator"] = FastEstimator(module.estimator, library)
         module.encoder = FastEncoder(module.encoder, library)  # type: ignore[assignment]
     elif plan.flow == "bf16" and placement.has_bf16:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from nightingale.backends.base import ResolvedPlan
 from nightingale.core import AUTO, Plan
-from nightingale.nn import amx, deterministic, native
+from nightingale.nn import deterministic, fused, native
 from nightingale.nn.device import Placement
 
 Precision = Literal["fp32", "bf16", "int8", "int4"]
@@ -110,7 +110,7 @@ def _vocoder(plan: Plan, placement: Placement) -> tuple[Fused, str]:
 
 def _fused(wanted: Fused) -> tuple[Fused, str]:
     """Flow and vocoder on the host, by compiled code: 8 bits where bfloat16 has no instructions."""
-    if wanted == "bf16" and amx.is_available():
+    if wanted == "bf16" and fused.has_amx():
         return "bf16", "by Intel AMX"
     library = native.int8()
     if library is None:

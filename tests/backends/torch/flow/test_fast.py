@@ -10,7 +10,7 @@ import torch
 from nightingale.backends.torch.flow.fast import FastEstimator
 from nightingale.backends.torch.flow.fast_encoder import FastEncoder
 from nightingale.backends.torch.flow.model import Decoder, Flow
-from nightingale.nn.amx import amx_library
+from nightingale.nn.fused import amx_library
 from tests.backends.torch.flow.random_weights import randomize
 from tests.backends.torch.flow.tiny import tiny_config, tiny_prompt, tiny_tokens
 

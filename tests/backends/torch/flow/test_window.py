@@ -13,7 +13,7 @@ from nightingale.backends.torch.flow.fast_encoder import FastEncoder
 from nightingale.backends.torch.flow.model import Decoder, Flow
 from nightingale.backends.torch.flow.solver import Schedule, guide, solve_chunk
 from nightingale.backends.torch.flow.window import LayerCaches, StepCaches, Window
-from nightingale.nn.amx import amx_library
+from nightingale.nn.fused import amx_library
 from tests.backends.torch.flow.test_fast import small_flow
 from tests.backends.torch.flow.tiny import tiny_prompt, tiny_tokens
 

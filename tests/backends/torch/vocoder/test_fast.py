@@ -9,8 +9,8 @@ from torch import nn
 
 from nightingale.backends.torch.vocoder.fast import FastVocoder
 from nightingale.backends.torch.vocoder.model import Vocoder, VocoderConfig
-from nightingale.nn.amx import amx_library
 from nightingale.nn.convolution import Convolution, Snake, between_zeros
+from nightingale.nn.fused import amx_library
 from tests.backends.torch.vocoder.small import SMALL, randomize, small_mel
 
 pytestmark = pytest.mark.usefixtures("amx")

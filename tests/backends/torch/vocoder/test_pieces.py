@@ -17,8 +17,8 @@ from nightingale.backends.torch.vocoder.model import FILTER_CONTEXT, FrameSlice,
 from nightingale.backends.torch.vocoder.pieces import Piece, PieceCaches
 from nightingale.core import SAMPLES_PER_FRAME
 from nightingale.nn import native
-from nightingale.nn.amx import amx_library
 from nightingale.nn.convolution import Convolution
+from nightingale.nn.fused import amx_library
 from tests.backends.torch.vocoder.small import small_mel, small_vocoder
 
 N_FRAMES = 44

@@ -24,7 +24,7 @@ from nightingale.backends.torch.flow.estimator import (
     time_shifts,
 )
 from nightingale.backends.torch.flow.window import Window
-from nightingale.nn import amx
+from nightingale.nn import fused
 from nightingale.nn.convolution import Convolution
 
 
@@ -122,7 +122,7 @@ class FastEstimator(nn.Module):
         h = self.units[last](torch.cat((h, skip), dim=-1), shifts[last], window)
         h = self.last_end(past(self._transform(last, h, window), window=window))
         h = self.final_conv(past(h, window=window))
-        h = amx.norm_mish(h, self.final_norm, library=self._library)
+        h = fused.norm_mish(h, self.final_norm, library=self._library)
         return self.final_proj(h).float()
 
     def _transform(self, index: int, stream: Tensor, window: Window | None) -> Tensor:
@@ -146,9 +146,9 @@ class _Unit(nn.Module):
 
     def finish(self, h: Tensor, residual: Tensor, shift: Tensor, window: Window | None) -> Tensor:
         """Everything behind the first convolution; fp32 out."""
-        h = amx.norm_mish(h, self.norm1, shift, self._library)
+        h = fused.norm_mish(h, self.norm1, shift, self._library)
         h = self.conv2(past(h, window=window))
-        return amx.norm_mish_residual(h, self.norm2, residual, self._library)
+        return fused.norm_mish_residual(h, self.norm2, residual, self._library)
 
 
 class _Transformer(nn.Module):
@@ -168,7 +168,7 @@ class _Transformer(nn.Module):
         """The stream, fp32, grows in place."""
         queries, keys, values = self.qkv(stream, self.norm1).chunk(3, dim=-1)
         all_keys, all_values = window.reach(keys, values) if window else ([keys], [values])
-        heard = amx.attend(queries, all_keys, all_values, self.n_heads, self._library)
+        heard = fused.attend(queries, all_keys, all_values, self.n_heads, self._library)
         self.out.conv.add_to(stream, _whole(heard, self.out))
         self.down_proj.conv.add_to(stream, _whole(self.up_proj(stream, self.norm3), self.down_proj))
 

@@ -23,7 +23,7 @@ from nightingale.backends.torch.flow.encoder import (
 from nightingale.backends.torch.flow.fast import Product, past, product_of
 from nightingale.backends.torch.flow.window import Window
 from nightingale.core import FRAMES_PER_TOKEN
-from nightingale.nn import amx, native
+from nightingale.nn import fused, native
 
 
 class FastEncoder(nn.Module):
@@ -138,7 +138,7 @@ class _Block(nn.Module):
         return x.view(*x.shape[:-1], self.n_heads, -1).transpose(-3, -2)
 
     def _add_norm(self, stream: Tensor, added: Tensor | None, norm: nn.LayerNorm) -> Tensor:
-        return amx.add_norm(stream, added, norm, self._library)
+        return fused.add_norm(stream, added, norm, self._library)
 
 
 def _blocks(slow: nn.ModuleList, library: ctypes.CDLL) -> nn.ModuleList:

@@ -22,7 +22,7 @@ D_HEADS = (32, 64)
 LANES = 16  # numbers of a vector: rows are multiples of it
 
 
-def is_available() -> bool:
+def has_amx() -> bool:
     """Whether this processor has AMX and the code for them was compiled."""
     return native.amx() is not None
 
