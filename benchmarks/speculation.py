@@ -337,6 +337,8 @@ def main() -> None:
     both = kinds.add_parser("report")
     both.add_argument("files", nargs=2, type=Path)
     args = parser.parse_args()
+    if getattr(args, "utterances", 1) < 1:
+        parser.error("--utterances must be at least 1")
     if args.kind == "report":
         print("\n".join(report(*(json.loads(file.read_text()) for file in args.files))))
     elif args.kind == "identity":
