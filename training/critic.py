@@ -17,6 +17,7 @@ from torch.nn.utils.parametrizations import weight_norm
 RESOLUTIONS = (1024, 512, 256)
 WIDTH = 16
 HEARD = 1.5e-3  # magnitudes below it are silence: their logarithms would outweigh all that is heard
+HAS_BF16: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 Views = list[list[Tensor]]  # of each resolution what each layer saw; the last is the verdict
 
@@ -55,7 +56,8 @@ class _Look(nn.Module):
         )
         x = torch.view_as_real(spectrum).square().sum(-1).clamp(min=HEARD**2).log()[:, None] / 4 + 1
         seen = []
-        with torch.autocast("cpu", torch.bfloat16):
+        # Without instructions for it, bfloat16 is slower than float32.
+        with torch.autocast("cpu", torch.bfloat16, enabled=HAS_BF16):
             for layer in self.layers:
                 x = F.leaky_relu(layer(x), 0.1)
                 seen.append(x.float())

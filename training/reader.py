@@ -17,21 +17,23 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import parametrize
 
-from nightingale.backends.torch.t3.model import CONFIGS, T3, T3Config
+from nightingale.backends.torch.t3.model import CONFIGS, T3
+from nightingale.loader import HINTS
 from nightingale.weights.manifest import BUNDLE
 from training import codes, hints, letters
 from training.batch import IGNORED, Batch
 from training.lessons import SPELLED, WIDE, Lessons
 from training.loop import Losses, Plan, hasten, load_mean, train
-from training.t3 import DROP_TEXT, Watcher, astray, calm, hidden, mistaken, surprise
+from training.t3 import DRAFT, DROP_TEXT, Watcher, astray, calm, hidden, mistaken, surprise
 from training.work import work
 
 SMALL = CONFIGS["fledgling"]
 LARGE = replace(
     SMALL, n_layers=10, d_model=320, n_heads=5, d_ffn=896, alignment_heads=((3, 0), (4, 1))
 )
-SIZES = {"small": SMALL, "large": LARGE}
-RATES = {"small": 1.5e-3, "large": 1e-3}
+SIZES = {"small": SMALL, "large": LARGE, "draft": DRAFT}
+RATES = {"small": 1.5e-3, "large": 1e-3, "draft": 1.5e-3}
+SHIPPED = {"small": "t3_cfg.safetensors", "draft": "t3_draft.safetensors"}
 N_POSITIONS = 2400  # of a batch, voice and text and padding included
 DEVELOP = work() / "develop" / "heart.jsonl"
 
@@ -40,13 +42,14 @@ def name_of(size: str, spelled: bool, ship: bool) -> str:
     return "t3_" + size + ("_letters" if spelled else "") + ("_ship" if ship else "")
 
 
-def learner(config: T3Config, ship: bool) -> T3:
+def learner(size: str, ship: bool) -> T3:
     """A network whose codes are related; from the weights that ship, or calm."""
-    t3 = T3(config)
+    t3 = T3(SIZES[size])
     calm(t3)
-    shipped = load_file(BUNDLE / "t3_cfg.safetensors") if ship else {}
+    shipped = load_file(BUNDLE / SHIPPED[size]) if ship else {}
     if ship:
         t3.load_state_dict({name: tensor.float() for name, tensor in shipped.items()})
+    if ship and not (BUNDLE / HINTS).is_file():  # it reads no sounds yet
         rows, numbers = t3.text_emb.weight.data, Tokenizer.from_file(str(letters.FILE)).get_vocab()
         for sound in hints.SOUNDS:  # read at first as the letter that it begins with
             rows[numbers[sound]] = rows[numbers[sound[0].lower()]]
@@ -95,7 +98,7 @@ def main(
     torch.manual_seed(1)
     files = sorted(WIDE.glob("**/*.jsonl"))
     lessons = Lessons(files, N_POSITIONS, spelled=1.0 if spelled else SPELLED)
-    t3 = learner(SIZES[size], ship)
+    t3 = learner(size, ship)
     watcher = Watcher(t3)
     hasten(t3.tfmr.layers)
     facts = f"{len(lessons.batches)} batches, {lessons.n_tokens / 90_000:.1f} h of speech"
@@ -112,7 +115,7 @@ def evaluate(size: str = "large", spelled: bool = False, ship: bool = False) -> 
     torch.set_num_threads(1)
     lessons = Lessons([DEVELOP], N_POSITIONS, spelled=1.0 if spelled else 0.0)
     folder = work() / name_of(size, spelled, ship)
-    t3 = learner(SIZES[size], ship)
+    t3 = learner(size, ship)
     if (folder / "mean.safetensors").is_file():
         load_mean(t3, folder)
     watcher, total, n_all = Watcher(t3), torch.zeros(2), 0
@@ -129,7 +132,7 @@ def evaluate(size: str = "large", spelled: bool = False, ship: bool = False) -> 
 
 def load(size: str = "large", spelled: bool = False, ship: bool = False) -> T3:
     """The trained network with plain tables, as it is packed."""
-    t3 = learner(SIZES[size], ship)
+    t3 = learner(size, ship)
     load_mean(t3, work() / name_of(size, spelled, ship))
     for name in ("speech_emb", "speech_head"):
         table = t3.get_submodule(name)

@@ -11,35 +11,61 @@ from pathlib import Path
 
 import torch
 import typer
+from safetensors import safe_open
+from safetensors.torch import load_file
 
+from nightingale.backends.torch.t3.model import T3
 from nightingale.loader import HINTS
 from nightingale.measure.quality import Clip, Judge
 from nightingale.measure.transcriber import Transcriber
 from nightingale.pipeline import Nightingale
 from nightingale.weights.manifest import BUNDLE, SUMS, sha256_of
-from training import hints, letters, reader
+from training import hints, letters, pitch, reader
 from training.pack import write
 from training.texts import read
 from training.work import work
 
 KINDS = ("sentence", "short", "paragraph")
+PARTS = ("*.safetensors", "*.json", HINTS)
 
 
-def pack(folder: Path, size: str = "large", spelled: bool = False, ship: bool = False) -> None:
-    """The model that ships, with the T3 of a training folder and what it reads."""
+def pack(
+    folder: Path,
+    size: str = "large",
+    spelled: bool = False,
+    ship: bool = False,
+    draft: bool = False,
+    pitched: bool = False,
+) -> None:
+    """The model that ships, with the T3 of a training folder and what it reads; and with a new
+    draft or pitch predictor."""
     folder.mkdir(parents=True, exist_ok=True)
-    for file in BUNDLE.glob("*.safetensors"):
+    for file in [*BUNDLE.glob("*.safetensors"), *BUNDLE.glob("LICENSE*")]:
         shutil.copy(file, folder)
-    t3 = reader.load(size, spelled, ship)
-    header = {"t3": t3.config}
-    write(folder / "t3_cfg.safetensors", t3.state_dict(), torch.bfloat16, config=header)
+    _write_t3(folder / "t3_cfg.safetensors", reader.load(size, spelled, ship))
+    if draft:
+        _write_t3(folder / "t3_draft.safetensors", reader.load("draft", spelled, ship))
+    if pitched:
+        _replace_pitch_predictor(folder / "s3gen.safetensors")
     tokenizer = BUNDLE / "tokenizer.json" if spelled else letters.FILE
     shutil.copy(tokenizer, folder / "tokenizer.json")
     if not spelled:
         shutil.copy(hints.FILE, folder / HINTS)
-    parts = sorted(file for file in folder.iterdir() if file.name != SUMS)
+    parts = sorted(file for pattern in PARTS for file in folder.glob(pattern))
     sums = "".join(f"{sha256_of(file)}  {file.name}\n" for file in parts)
     (folder / SUMS).write_text(sums, encoding="utf-8")
+
+
+def _write_t3(file: Path, t3: T3) -> None:
+    write(file, t3.state_dict(), torch.bfloat16, config={"t3": t3.config})
+
+
+def _replace_pitch_predictor(file: Path) -> None:
+    new = load_file(pitch.FOLDER / "mean.safetensors")
+    with safe_open(file, "pt") as opened:
+        config = json.loads(opened.metadata()["nightingale"])["config"]
+    tensors = load_file(file) | {f"{pitch.PREFIX}f0_predictor.{k}": v for k, v in new.items()}
+    write(file, tensors, torch.float16, config=config)
 
 
 def judge(folder: Path = BUNDLE, n: int = 60, out: Path | None = None) -> None:

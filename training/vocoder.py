@@ -22,7 +22,7 @@ from nightingale.backends.torch.vocoder.source import SourceState
 from nightingale.core import SAMPLES_PER_FRAME
 from training import corpus
 from training.corpus import FLOW_MEL, PITCH, Utterance
-from training.critic import HEARD, Critic, feature_matching_loss, reproach
+from training.critic import HAS_BF16, HEARD, Critic, feature_matching_loss, reproach
 from training.critic import lesson as critic_of
 from training.loop import Losses, Plan, hasten, load_mean, train
 from training.work import work
@@ -126,7 +126,7 @@ class Contest(nn.Module):
     def losses(self, utterances: list[Utterance], n_pieces: int, step: int) -> Losses:
         mel, pitch, samples = draw_pieces(utterances, n_pieces, step)
         hummed = hum(self.vocoder, pitch)
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=HAS_BF16):
             made = self.vocoder.synthesize(mel, hummed).float()
         spectra = spectral_distance(made[:, INNER], samples[:, INNER])
         pitch_loss = pitch_distance(self.vocoder.f0_predictor(mel)[:, 5:-5], pitch[:, 5:-5])
