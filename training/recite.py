@@ -51,18 +51,6 @@ class Recital:
     ends: list[int]  # of each word of the phonemes, in samples
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What hibari's network says of a sentence, frame by frame: (601, F), logarithms of levels."""
-
-    sines: Samples  # a filter for pulses at the pitch,
-    turn: Samples  # and by how much it turns them
-    noise: Samples
-    rest: Samples  # all else, at given phases
-    rest_phase: Samples
-    f0: Samples  # (F,)
-
-
 class Voice:
     """hibari, which also says how long each phoneme takes."""
 
@@ -105,23 +93,13 @@ class Voice:
         tidied = tidy(whole, count_phonemes(said), LONGEST_S)
         return Recital(said, tidied, [end - begin for end in ends])
 
-    def describe(self, phonemes: str, speed: float = 1.0) -> Description:
-        """As the network puts it, before it is sound."""
-        *out, _ = self._run(phonemes, speed)
-        return Description(*(o[0] for o in out))
-
-    def _run(self, phonemes: str, speed: float = 1.0) -> list[Samples]:
-        if not any(sound in self._hibari.vocab for sound in phonemes):
-            raise BadClipError("silent")
-        ids = np.asarray([self._hibari.ids(phonemes)], np.int64)
-        out: list[Samples] = self._hibari.sess.run(
-            None, {"ids": ids, "speed": np.asarray([speed], np.float32)}
-        )
-        return out
-
     def _sentence(self, phonemes: str) -> tuple[Samples, list[int]]:
         known = [sound for sound in phonemes if sound in self._hibari.vocab]
-        *out, durations = self._run(phonemes)
+        if not known:
+            raise BadClipError("silent")
+        ids = np.asarray([self._hibari.ids(phonemes)], np.int64)
+        feed = {"ids": ids, "speed": np.ones(1, np.float32)}
+        *out, durations = self._hibari.sess.run(None, feed)
         random = np.random.default_rng(zlib.crc32(phonemes.encode()))
         over = np.cumsum(durations.ravel())[1:-1] * HOP
         ends: list[int] = []

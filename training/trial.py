@@ -37,8 +37,8 @@ def pack(
     draft: bool = False,
     pitched: bool = False,
 ) -> None:
-    """The model that ships, with the T3 of a training folder and what it reads; and with a new
-    draft or pitch predictor."""
+    """The model that ships, with the T3 of a training folder and what it reads, its draft, and
+    training.pitch's predictor."""
     folder.mkdir(parents=True, exist_ok=True)
     for file in [*BUNDLE.glob("*.safetensors"), *BUNDLE.glob("LICENSE*")]:
         shutil.copy(file, folder)
