@@ -8,11 +8,13 @@ sound real. The predictor of pitch learns beside it.
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 import typer
+from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -27,6 +29,7 @@ from training.critic import lesson as critic_of
 from training.loop import Losses, Plan, hasten, load_mean, train
 from training.work import work
 
+Array = NDArray[np.floating[Any]]
 CONFIG = VocoderConfig(
     n_channels=160,
     n_f0_channels=128,
@@ -46,7 +49,9 @@ INNER = slice(2 * SAMPLES_PER_FRAME, -2 * SAMPLES_PER_FRAME)  # edges lack their
 def draw_pieces(utterances: list[Utterance], n: int, step: int) -> tuple[Tensor, Tensor, Tensor]:
     """mel (B, 80, M), pitch (B, M) and samples (B, M * 480) of random places."""
     random = np.random.default_rng(step)
-    mels, pitches, samples = [], [], []
+    mels: list[Array] = []
+    pitches: list[Array] = []
+    samples: list[Array] = []
     while len(mels) < n:
         utterance = utterances[random.integers(len(utterances))]
         n_frames = 2 * utterance.n_tokens
