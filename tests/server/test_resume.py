@@ -16,6 +16,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from nightingale.core import SAMPLES_PER_FRAME
 from nightingale.errors import PoisonRequestError, ResumeMismatchError
 from nightingale.measure.verify import spectral_distance_db
 from nightingale.server import worker_protocol
@@ -73,6 +74,18 @@ def spoken(utterance: Utterance) -> dict[str, Any]:
         "words": utterance.words, "unspoken": utterance.unspoken, "unsaid": outcome.unsaid,
         "ending": outcome.ending, "n_samples": outcome.n_samples, "n_tokens": outcome.n_tokens,
     }  # fmt: skip
+
+
+def check_alike(moved: dict[str, Any], alone: dict[str, Any]) -> None:
+    """The same tokens and words. Another rounding may move the last audible sample of a part, from
+    which a pause is counted, hence the times behind it: by a frame at most."""
+    exact = {"words": None, "n_samples": None}
+    assert moved | exact == alone | exact
+    assert abs(moved["n_samples"] - alone["n_samples"]) <= SAMPLES_PER_FRAME
+    for there, here in zip(moved["words"], alone["words"], strict=True):
+        assert there.text == here.text
+        assert there.start_s == pytest.approx(here.start_s, abs=0.02)
+        assert there.end_s == pytest.approx(here.end_s, abs=0.02)
 
 
 def test_only_the_part_under_way_is_computed_again(run: Callable[..., None], solo: Solo) -> None:
@@ -137,12 +150,13 @@ def test_a_stream_is_moved_to_another_instruction_set_with_the_same_tokens(
         moved, (move,), reported = await killed(it)
         assert "instructions" in move.differing and "canary" in move.differing
         assert it.dispatcher.n_moved == 1
-        assert reported == spoken(whole), "the same tokens and words"
+        check_alike(reported, spoken(whole))
         assert np.array_equal(moved[: move.n_samples], alone[: move.n_samples])
         assert not np.array_equal(moved, alone), "or this machine has one kind of arithmetic"
-        n = min(len(alone), len(solo(text, seed=5)))  # sound of other tokens
-        same, *pair = (np.array(sound) for sound in (alone, moved, solo(text, seed=5)[:n]))
-        near, far = (spectral_distance_db(same[: len(sound)], sound) for sound in pair)
+        sounds = (alone, moved, solo(text, seed=5))  # the last one has other tokens
+        n = min(map(len, sounds))
+        same, *pair = (np.array(sound[:n]) for sound in sounds)
+        near, far = (spectral_distance_db(same, sound) for sound in pair)
         assert near < 2 < far, "8 bits may round to another phase: samples differ, spectra do not"
 
     run(check)
