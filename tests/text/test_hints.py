@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -23,7 +21,7 @@ boss B AO1 S
 cat K AE1 T
 ten T EH1 N
 """
-SOUND = re.compile(r"[A-Z]+[012]?")
+SOUNDS = ("AH0", "AE1", "AO1", "B", "EH1", "EY1", "IH0", "IY1", "K", "N", "S", "T", "Z")
 
 
 @pytest.fixture
@@ -32,9 +30,11 @@ def reader(tmp_path: Path) -> FledglingTokenizer:
 
 
 def _files(folder: Path) -> tuple[Path, Path]:
-    """The tokenizer that ships, with few words."""
+    """The letters that ship, with some sounds behind them."""
+    whole = json.loads((BUNDLE / "tokenizer.json").read_text())
+    whole["model"]["vocab"] |= {sound: 100 + i for i, sound in enumerate(SOUNDS)}
     tokenizer, hints = folder / "tokenizer.json", folder / HINTS
-    shutil.copy(BUNDLE / "tokenizer.json", tokenizer)
+    tokenizer.write_text(json.dumps(whole))
     hints.write_text(LINES)
     return tokenizer, hints
 
@@ -66,15 +66,11 @@ def test_known_words_are_sounds_and_others_letters(
 
 
 def test_without_hints_the_letters_are_what_they_were(tmp_path: Path) -> None:
-    whole = json.loads((BUNDLE / "tokenizer.json").read_text())
-    vocabulary = whole["model"]["vocab"]
-    whole["model"]["vocab"] = {k: v for k, v in vocabulary.items() if not SOUND.fullmatch(k)}
-    file = tmp_path / "letters.json"
-    file.write_text(json.dumps(whole))
-    letters, shipped = FledglingTokenizer(file), FledglingTokenizer(BUNDLE / "tokenizer.json")
-    assert (letters.has_sounds, shipped.has_sounds) == (False, True)
+    tokenizer, _ = _files(tmp_path)
+    shipped = FledglingTokenizer(BUNDLE / "tokenizer.json")
+    assert not shipped.has_sounds
     for text in ("Plan B, or A?", "The boss’s 10 cats; café.", "AH0 EY1"):
-        assert letters.encode(text) == shipped.encode(text)
+        assert FledglingTokenizer(tokenizer).encode(text) == shipped.encode(text)
 
 
 def test_spaces_stay_between_words_so_that_words_are_found(reader: FledglingTokenizer) -> None:
@@ -83,8 +79,8 @@ def test_spaces_stay_between_words_so_that_words_are_found(reader: FledglingToke
 
 def test_a_sound_that_the_file_lacks_is_refused(tmp_path: Path) -> None:
     tokenizer, hints = _files(tmp_path)
-    hints.write_text("cat QH\n")
-    with pytest.raises(TextError, match="no sound QH"):
+    hints.write_text("cat ZH\n")
+    with pytest.raises(TextError, match="no sound ZH"):
         FledglingTokenizer(tokenizer, hints).encode("cat")
 
 
@@ -109,13 +105,3 @@ def test_the_genitive_is_said_by_its_last_sound() -> None:
     assert with_s(("D", "AO1", "G"))[-1] == "Z"
     assert with_s(("K", "AE1", "T"))[-1] == "S"
     assert with_s(("CH", "ER1", "CH"))[-2:] == ("IH0", "Z")
-
-
-def test_every_sound_of_the_file_that_ships_is_in_the_tokenizer_that_ships() -> None:
-    known = json.loads((BUNDLE / "tokenizer.json").read_text())["model"]["vocab"]
-    lines = (BUNDLE / HINTS).read_text(encoding="utf-8").splitlines()
-    assert len(lines) > 100_000
-    assert {sound for line in lines for sound in line.split()[1:]} <= set(known)
-    shipped = _tokenizer(find("fledgling"), {"tokenizer": BUNDLE / "tokenizer.json"})
-    assert isinstance(shipped, FledglingTokenizer)
-    assert _read(shipped, "The thermostat.").endswith("_ TH ER1 M AH0 S T AE2 T .")
