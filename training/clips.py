@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RATE = 24_000
-_BEFORE, _AFTER = round(0.1 * RATE), round(0.15 * RATE)  # silence that is left around the words
+BEFORE, _AFTER = round(0.1 * RATE), round(0.15 * RATE)  # silence that is left around the words
 _PEAK = 0.95
 LONGEST_S = 12.0
 _SLOWEST, _FASTEST = 5.0, 26.0  # phonemes in a second
@@ -53,9 +53,9 @@ def tidy(
     speed = n_phonemes / ((last - first) / RATE)
     if not _SLOWEST <= speed <= _FASTEST:
         raise BadClipError("slow" if speed < _SLOWEST else "fast")
-    before = np.zeros(max(0, _BEFORE - first), np.float32)
+    before = np.zeros(max(0, BEFORE - first), np.float32)
     after = np.zeros(max(0, last + _AFTER - len(samples)), np.float32)
-    samples = np.concatenate([before, samples[max(0, first - _BEFORE) : last + _AFTER], after])
+    samples = np.concatenate([before, samples[max(0, first - BEFORE) : last + _AFTER], after])
     if len(samples) > longest_s * RATE:
         raise BadClipError("long")
     samples = samples * min(1.0, _PEAK / float(np.abs(samples).max()))

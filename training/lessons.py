@@ -1,14 +1,16 @@
 """What T3 learns from: texts with hints, tokens and places, in batches by the number of a step.
 
-Reads what training.recite keeps, wide/VOICE.jsonl. A share of the words keep their letters although
-their sounds are known, so that words outside the dictionary can be read too.
+Reads what training.recite keeps of the fast voice, wide/heart.jsonl, and training.others of further
+ones, others/VOICE.jsonl, which are repeated until each has the same part of a share of all. A share
+of the words keep their letters although their sounds are known, so that words outside the
+dictionary can be read too.
 """
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +25,10 @@ from training.batch import IGNORED, Batch, places
 from training.work import work
 
 WIDE = work() / "wide"
+OTHERS = work() / "others"
 SPELLED = 0.15  # of the words whose sounds are known
+SHARE_OF_OTHERS = 0.3  # of all tokens are said by other voices than the first
+MAX_TIMES = 10  # in an epoch, of one example
 N_VOICE = 36  # positions before the text and at the start of speech
 MAX_TEXT, MAX_TOKENS = 400, 400
 
@@ -64,33 +69,71 @@ def examples(file: Path, tokenizer: FledglingTokenizer, spelled: float) -> Itera
                 yield Example(file.stem, np.array(ids, np.uint8), tokens, row["ends"])
 
 
+def count(listed: list[Example]) -> int:
+    """Speech tokens."""
+    return sum(len(example.tokens) for example in listed)
+
+
+def batches(listed: list[Example], n_positions: int) -> list[list[Example]]:
+    """Texts of one length, speech of about one length."""
+    made: list[list[Example]] = []
+    by_length: dict[int, list[Example]] = {}
+    for example in listed:
+        by_length.setdefault(len(example.ids), []).append(example)
+    for length, group in by_length.items():
+        group.sort(key=lambda example: len(example.tokens))
+        at = 0
+        while at < len(group):
+            size = 1  # the last one is the longest, and all are padded to it
+            while at + size < len(group) and size < (
+                n_positions / (N_VOICE + length + len(group[at + size].tokens))
+            ):
+                size += 1
+            made.append(group[at : at + size])
+            at += size
+    return made
+
+
+def scatter(listed: list[Example], n_times: int, made: list[list[Example]]) -> None:
+    """Add each example to so many of the batches whose texts are as long, and the speech nearly."""
+    by_length: dict[int, list[tuple[int, list[Example]]]] = {}
+    for batch in made:
+        longest = max(len(example.tokens) for example in batch)
+        by_length.setdefault(len(batch[0].ids), []).append((longest, batch))
+    for example in listed:
+        fitting = by_length.get(len(example.ids), [])
+        nearest = sorted(fitting, key=lambda found: abs(found[0] - len(example.tokens)))
+        for _, batch in nearest[:n_times]:
+            batch.append(example)
+
+
 class Lessons:
     """Batches of texts of one length, so that the only padding is behind the speech."""
 
-    def __init__(self, files: list[Path], n_positions: int, spelled: float = SPELLED) -> None:
+    def __init__(
+        self,
+        files: list[Path],
+        n_positions: int,
+        spelled: float = SPELLED,
+        others: Sequence[Path] = (),
+    ) -> None:
         tokenizer = reader()
         self._vectors = speakers.vectors_by_voice()
         self._by_voice: dict[str, list[Example]] = {}
-        by_length: dict[int, list[Example]] = {}
-        for example in (e for file in files for e in examples(file, tokenizer, spelled)):
-            by_length.setdefault(len(example.ids), []).append(example)
+        for example in (e for f in (*files, *others) for e in examples(f, tokenizer, spelled)):
             self._by_voice.setdefault(example.voice, []).append(example)
-        self.batches: list[list[Example]] = []
-        for length, group in by_length.items():
-            group.sort(key=lambda example: len(example.tokens))
-            at = 0
-            while at < len(group):
-                size = 1  # the last one is the longest, and all are padded to it
-                while at + size < len(group) and size < (
-                    n_positions / (N_VOICE + length + len(group[at + size].tokens))
-                ):
-                    size += 1
-                self.batches.append(group[at : at + size])
-                at += size
-
-    @property
-    def n_tokens(self) -> int:
-        return sum(len(e.tokens) for listed in self._by_voice.values() for e in listed)
+        names = [file.stem for file in others]
+        first = [e for v, listed in self._by_voice.items() if v not in names for e in listed]
+        self.batches = batches(first, n_positions)
+        self.facts = (
+            f"{len(self.batches)} batches, {count(first) / 90_000:.1f} h of the first voice"
+        )
+        wanted = count(first) * SHARE_OF_OTHERS / (1 - SHARE_OF_OTHERS) / max(1, len(names))
+        for name in names:
+            n_times = round(wanted / count(self._by_voice[name]))
+            scatter(self._by_voice[name], min(MAX_TIMES, max(1, n_times)), self.batches)
+        n_others = sum(len(e.tokens) for batch in self.batches for e in batch if e.voice in names)
+        self.facts += f", {n_others / 90_000:.1f} h of {len(names)} others with all repeats"
 
     def batch(self, step: int) -> Batch:
         """The same for the same step, while the files are the same."""

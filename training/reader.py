@@ -22,7 +22,7 @@ from nightingale.loader import HINTS
 from nightingale.weights.manifest import BUNDLE
 from training import codes, hints, letters
 from training.batch import IGNORED, Batch
-from training.lessons import SPELLED, WIDE, Lessons
+from training.lessons import OTHERS, SPELLED, WIDE, Lessons
 from training.loop import Losses, Plan, hasten, load_mean, train
 from training.t3 import DRAFT, DROP_TEXT, Watcher, astray, calm, hidden, mistaken, surprise
 from training.work import work
@@ -96,13 +96,12 @@ def main(
 ) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    files = sorted(WIDE.glob("**/*.jsonl"))
-    lessons = Lessons(files, N_POSITIONS, spelled=1.0 if spelled else SPELLED)
+    files, others = sorted(WIDE.glob("**/*.jsonl")), sorted(OTHERS.glob("*.jsonl"))
+    lessons = Lessons(files, N_POSITIONS, 1.0 if spelled else SPELLED, others)
     t3 = learner(size, ship)
     watcher = Watcher(t3)
     hasten(t3.tfmr.layers)
-    facts = f"{len(lessons.batches)} batches, {lessons.n_tokens / 90_000:.1f} h of speech"
-    print(f"{facts}, {sum(p.numel() for p in t3.parameters()) / 1e6:.2f} M parameters", flush=True)
+    print(f"{lessons.facts}; {sum(p.numel() for p in t3.parameters()) / 1e6:.2f} M parameters")
     warmup = min(300, n_steps // 5)
     plan = Plan(n_steps, rate or RATES[size], warmup, decay=0.05, every=100, bf16=bf16, stop=stop)
     folder = work() / name_of(size, spelled, ship)

@@ -54,9 +54,10 @@ class Recital:
 class Voice:
     """hibari, which also says how long each phoneme takes."""
 
-    def __init__(self, assets: Path) -> None:
+    def __init__(self, assets: Path, speed: float = 1.0) -> None:
         from hibari import Hibari, dsp
 
+        self._speed = speed
         self._hibari = Hibari(model=str(with_durations(assets / "hibari" / "hibari.onnx")))
         self._synth = dsp.synth
 
@@ -98,7 +99,7 @@ class Voice:
         if not known:
             raise BadClipError("silent")
         ids = np.asarray([self._hibari.ids(phonemes)], np.int64)
-        feed = {"ids": ids, "speed": np.ones(1, np.float32)}
+        feed = {"ids": ids, "speed": np.full(1, self._speed, np.float32)}
         *out, durations = self._hibari.sess.run(None, feed)
         random = np.random.default_rng(zlib.crc32(phonemes.encode()))
         over = np.cumsum(durations.ravel())[1:-1] * HOP

@@ -108,8 +108,12 @@ class Kokoro:
     def phonemes(self, text: str) -> str:
         return str(self._g2p(text))
 
+    def known(self, phonemes: str) -> list[str]:
+        """Those that are spoken; the others are left out."""
+        return [sound for sound in phonemes if sound in self._vocab]
+
     def speak(self, phonemes: str) -> Samples:
-        ids = [self._vocab[sound] for sound in phonemes if sound in self._vocab]
+        ids = [self._vocab[sound] for sound in self.known(phonemes)]
         feed = {
             "input_ids": np.array([[0, *ids, 0]], np.int64),
             "style": self._styles[len(ids) - 1][None].astype(np.float32),

@@ -13,7 +13,7 @@ from nightingale.core import END_OF_SPEECH
 from nightingale.text.tokenizer import FledglingTokenizer
 from training import hints, lessons, letters, speakers
 from training.batch import IGNORED
-from training.lessons import Lessons, encode
+from training.lessons import Lessons, count, encode
 
 
 @pytest.fixture
@@ -54,9 +54,24 @@ def test_batches_hold_every_text_once(tmp_path: Path) -> None:
     texts = ["The cat sat.", "The cat sat.", "A cat.", "The old man sat on a cat.", "Yes."] * 3
     school = Lessons([_speak(tmp_path / "heart.jsonl", *texts)], n_positions=120)
     assert sum(map(len, school.batches)) == len(texts)
-    assert school.n_tokens == sum(5 * len(text.split()) for text in texts)
+    assert sum(map(count, school.batches)) == sum(5 * len(text.split()) for text in texts)
     for rows in school.batches:
         assert len({len(example.ids) for example in rows}) == 1
+
+
+@pytest.mark.usefixtures("tokenizer")
+def test_other_voices_are_repeated_and_have_their_own_vectors(tmp_path: Path) -> None:
+    np.save(tmp_path / "vectors" / "emma.npy", -np.eye(3, 256, dtype=np.float32))
+    first = _speak(tmp_path / "heart.jsonl", *["The cat sat.", "A cat."] * 40)
+    other = _speak(tmp_path / "emma.jsonl", "The cat sat.", "A cat.")
+    school = Lessons([first], 120, spelled=0.0, others=[other])
+    said = [e.voice for batch in school.batches for e in batch]
+    assert said.count("heart") == 80
+    assert said.count("emma") == 2 * lessons.MAX_TIMES
+    for rows in school.batches:
+        assert sum(e.voice == "emma" for e in rows) <= 1
+        speaker = school.make(rows, np.random.default_rng(1)).speaker.sum(1)
+        assert speaker.tolist() == [-1.0 if e.voice == "emma" else 1.0 for e in rows]
 
 
 @pytest.mark.usefixtures("tokenizer")
