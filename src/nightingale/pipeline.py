@@ -48,6 +48,7 @@ from nightingale.text.markup import Markup
 from nightingale.text.parts import text_parts
 from nightingale.text.split import TextPart
 from nightingale.text.structure import Break, pause_samples
+from nightingale.voice.folder import BUILT_IN
 from nightingale.voice.library import VoiceLibrary
 
 if TYPE_CHECKING:
@@ -94,8 +95,8 @@ class Nightingale:
 
     @property
     def voices(self) -> VoiceLibrary:
-        """The voices that are kept on this machine, by name."""
-        return VoiceLibrary(self._home / "voices")
+        """The voices that are kept on this machine and those of the bundled model, by name."""
+        return VoiceLibrary(self._home / "voices", BUILT_IN)
 
     def say(
         self,

@@ -19,8 +19,8 @@ from nightingale.server.context import ServerContext
 from nightingale.server.keys import ANYBODY, Key
 from nightingale.server.middleware import AccessMiddleware
 from nightingale.server.models_and_voices import storage
-from nightingale.server.voices import OPENAI, Voices
-from nightingale.voice.folder import Folder, suggestion
+from nightingale.server.voices import OPENAI, Voices, built_in_voices
+from nightingale.voice.folder import BUILT_IN, Folder, suggestion
 from tests.server.test_middleware import ask, make_gate
 
 ANNA, BERT, ADMIN = Key("anna", ""), Key("Bert & Co", ""), Key("root", "", admin=True)
@@ -47,6 +47,25 @@ def test_a_key_sees_its_own_voices_and_the_shared_ones(voices: Voices) -> None:
             voices.find(name, ANYBODY)
     with pytest.raises(VoiceError, match="there is no voice"):
         voices.find("anna:mine", BERT)
+
+
+def test_voices_that_come_with_the_model_are_everybodys_and_stay(tmp_path: Path) -> None:
+    Folder(tmp_path / "package").put("emma", b"built in")
+    voices = Voices(tmp_path / "voices", built_in=tmp_path / "package")
+    assert voices.names(ANNA) == voices.names(ADMIN) == ["default", "emma"]
+    for key in (ANNA, ADMIN, ANYBODY):
+        assert voices.find("Emma", key).data == b"built in"
+        with pytest.raises(VoiceError, match="built in"):
+            voices.remove("emma", key)
+    voices.put("emma", b"of anna", ANNA)
+    assert voices.find("emma", ANNA).data == b"of anna"
+    assert voices.find("emma", BERT).data == b"built in"
+    voices.remove("emma", ANNA)
+    assert voices.find("emma", ANNA).data == b"built in"
+    with pytest.raises(VoiceError, match="there is no voice"):
+        Voices(tmp_path / "voices").find("emma")
+    assert built_in_voices("fledgling") == BUILT_IN
+    assert built_in_voices("multilingual") is None
 
 
 def test_only_an_administrator_reaches_the_voices_of_others(voices: Voices) -> None:

@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from nightingale.cli import app
+from nightingale.voice.folder import BUILT_IN, Folder
 from nightingale.voice.library import VoiceLibrary, to_bytes
 from nightingale.voice.metadata import VoiceMetadata, is_voice_file, read_metadata
 from tests.voice.test_library import CARD, some_voice
@@ -116,14 +117,17 @@ def test_the_list_shows_what_is_known_of_each_voice(voice: Voice, home: Path) ->
     assert rows[1][3].startswith("2023-11-1")
     assert rows[1][4:] == ["my", "own", "voice"]
     assert rows[2][:2] == ["broken", "(damaged)"]
-    assert (rows[3][:2], rows[3][-1]) == (["zoe", "turbo"], "b")
+    assert (rows[-1][:2], rows[-1][-1]) == (["zoe", "turbo"], "b")
+    built_in = {row[0] for row in rows if row[1:5] == ["fledgling", "en", "built", "in"]}
+    assert built_in == set(Folder(BUILT_IN).names())
     assert "\x1b" not in voice("list").stdout
 
 
 def test_an_empty_list_says_how_to_make_a_voice(voice: Voice) -> None:
     voice("remove", "anna")
     done = voice("list")
-    assert (done.exit_code, done.stdout) == (0, "")
+    names = [line.split()[0] for line in done.stdout.splitlines()[1:]]
+    assert (done.exit_code, names) == (0, Folder(BUILT_IN).names())
     assert "nightingale voice add" in done.stderr
 
 

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 
 from nightingale.core import Family, FlowPrompt, Voice
 from nightingale.errors import CorruptFileError, VoiceError
+from nightingale.voice.folder import BUILT_IN
 from nightingale.voice.library import VoiceLibrary, from_release, read, to_bytes
 from nightingale.voice.metadata import VoiceMetadata
 from tests.tiny import tiny_voice
@@ -181,3 +182,40 @@ def test_a_voice_is_refused_where_its_tokens_mean_something_else(
         return
     with pytest.raises(VoiceError, match=f"made for {made_for}.*voice add"):
         library.load("anna", asked)
+
+
+@pytest.fixture
+def with_built_in(tmp_path: Path) -> VoiceLibrary:
+    """One voice that comes along, and none of the user's own."""
+    VoiceLibrary(tmp_path / "package").save("emma", some_voice(1), CARD)
+    return VoiceLibrary(tmp_path / "voices", tmp_path / "package")
+
+
+def test_a_built_in_voice_is_found_and_never_deleted(with_built_in: VoiceLibrary) -> None:
+    library = with_built_in
+    assert library.names() == ["emma"]
+    assert library.is_built_in("emma")
+    assert same(library.load("emma")[0], some_voice(1))
+    with pytest.raises(VoiceError, match="built in"):
+        library.remove("emma")
+    assert library.has("emma")
+    with pytest.raises(VoiceError, match="there is no voice 'emm'; there are: emma"):
+        library.load("emm")
+
+
+def test_a_voice_of_ones_own_goes_before_a_built_in_one(with_built_in: VoiceLibrary) -> None:
+    library = with_built_in
+    library.save("emma", some_voice(2), CARD)
+    assert library.names() == ["emma"]
+    assert same(library.load("emma")[0], some_voice(2))
+    library.remove("emma")
+    assert same(library.load("emma")[0], some_voice(1))
+
+
+def test_the_voices_of_the_bundled_model_can_be_used_by_it_alone() -> None:
+    library = VoiceLibrary(BUILT_IN)
+    assert len(library.names()) >= 3  # besides the default one
+    for name in library.names():
+        assert library.load(name, "fledgling")[1].consent
+        with pytest.raises(VoiceError, match="fledgling"):
+            library.load(name, "multilingual")

@@ -98,10 +98,13 @@ def _digest(file: Path, settings: Settings) -> str:
 
 
 def _voices(settings: Settings) -> str:
-    from nightingale.voice.library import VoiceLibrary
+    from nightingale.voice.folder import BUILT_IN, Folder
 
-    names = VoiceLibrary(settings.home / "voices").names()
-    return ", ".join(names) or "the model's own; make one with `nightingale voice add`"
+    own = Folder(settings.home / "voices").names() or [
+        "none of your own; make one with `nightingale voice add`"
+    ]
+    built_in = ", ".join(Folder(BUILT_IN).names())
+    return f"{', '.join(own)}; built in, for fledgling: {built_in}"
 
 
 def _package(extra: str, package: str) -> str:

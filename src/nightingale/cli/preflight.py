@@ -149,6 +149,6 @@ def check_voices(names: Sequence[str], home: Path) -> dict[str, Path | None]:
 
 def check_voice(name: str | None, home: Path) -> Path | None:
     """The file of a voice that is there."""
-    from nightingale.voice.folder import Folder
+    from nightingale.voice.folder import BUILT_IN, Folder
 
-    return None if name is None else Folder(home / "voices").find(name)
+    return None if name is None else Folder(home / "voices", BUILT_IN).find(name)

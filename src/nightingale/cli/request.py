@@ -80,7 +80,6 @@ class Request:
         """The model and the voice."""
         with working(console, "loading the model", quiet=self.is_quiet):
             from nightingale.pipeline import Nightingale
-            from nightingale.voice.library import VoiceLibrary
 
             tts = Nightingale.load(
                 self.model_name,
@@ -92,8 +91,8 @@ class Request:
                 backend=self.backend,
                 threads=self.threads,
             )
-            library, family = VoiceLibrary(self.home / "voices"), tts.components.model.family
-            voice = library.load(self.voice, family)[0] if self.voice else None
+            family = tts.components.model.family
+            voice = tts.voices.load(self.voice, family)[0] if self.voice else None
         if not self.is_quiet:
             console.print(str(tts.components.resolved), soft_wrap=True)
         if self.model_name is None and tts.components.model.is_bundled and not self.is_quiet:

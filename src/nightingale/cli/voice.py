@@ -101,27 +101,26 @@ def list_(context: typer.Context) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from nightingale.voice.folder import Folder
+    from nightingale.voice.folder import BUILT_IN, Folder
 
-    folder = Folder(settings.home / "voices")
-    names = folder.names()
-    if not names:
-        stderr().print("No voices yet; clone one with `nightingale voice add NAME RECORDING`.")
-        return
+    folder = Folder(settings.home / "voices", BUILT_IN)
+    if not Folder(settings.home / "voices").names():
+        stderr().print("None is your own; clone one with `nightingale voice add NAME RECORDING`.")
     table = Table("name", "model", "language", "added", "consent", box=None, pad_edge=False)
-    for name in names:
-        table.add_row(name, *_row(folder.find(name)))
+    for name in folder.names():
+        table.add_row(name, *_row(folder.find(name), is_built_in=folder.is_built_in(name)))
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console.width = 160  # a row stays a line for the program that reads it
     console.print(table)
 
 
-def _row(file: Path) -> tuple[str, str, str, str]:
+def _row(file: Path, *, is_built_in: bool) -> tuple[str, str, str, str]:
     """What a voice file says of itself; a broken one does not hide the others."""
     from nightingale.voice.metadata import read_metadata
 
     added = datetime.fromtimestamp(file.stat().st_mtime).strftime("%Y-%m-%d")
+    added = "built in" if is_built_in else added
     try:
         metadata = read_metadata(file)
     except NightingaleError:
@@ -142,9 +141,9 @@ def export(
     """Copy a voice to a file, which `voice add` imports elsewhere whatever its name."""
     settings: Settings = context.obj
 
-    from nightingale.voice.folder import Folder
+    from nightingale.voice.folder import BUILT_IN, Folder
 
-    written = Folder(settings.home / "voices").export(name, file, overwrite=force)
+    written = Folder(settings.home / "voices", BUILT_IN).export(name, file, overwrite=force)
     size_kb = written.stat().st_size / 1000
     stderr().print(f"Voice {name!r} exported to {written} ({size_kb:.0f} kB).")
 
@@ -154,7 +153,7 @@ def remove(context: typer.Context, name: str = typer.Argument(help="The voice to
     """Delete a voice and its file."""
     settings: Settings = context.obj
 
-    from nightingale.voice.folder import Folder
+    from nightingale.voice.folder import BUILT_IN, Folder
 
-    Folder(settings.home / "voices").remove(name)
+    Folder(settings.home / "voices", BUILT_IN).remove(name)
     stderr().print(f"Voice {name!r} deleted.")

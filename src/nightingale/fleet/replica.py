@@ -27,7 +27,7 @@ from nightingale.server.metrics import Metrics
 from nightingale.server.middleware import App, Receive, Scope, Send
 from nightingale.server.scratch import private_folder
 from nightingale.server.supervisor import Supervisor, WorkerConfig
-from nightingale.server.voices import Voices
+from nightingale.server.voices import Voices, built_in_voices
 from nightingale.settings import Settings, secrets_in
 from nightingale.text.pronunciation import FILE_NAME, read_file
 
@@ -59,10 +59,11 @@ class Replica:
         )  # fmt: skip
         dispatcher = Dispatcher(Supervisor(worker, folder), limits)
         await dispatcher.start()
+        voices = self._voices(folder, dispatcher.hello.get("family"))
         self.context = ServerContext(
             # Whoever reaches the ingress reaches us: its host name is the operator's business.
             HttpConfig(host="0.0.0.0", max_characters=config.max_characters, allowed_hosts=("*",)),
-            dispatcher, self._voices(folder), self._keys, Metrics(dispatcher),
+            dispatcher, voices, self._keys, Metrics(dispatcher),
             tuple(read_file(self._home / FILE_NAME)),
         )  # fmt: skip
         return _named(make_app(self.context), name)
@@ -89,17 +90,18 @@ class Replica:
             "slack_s": FULL_SLACK_S if slack_s is None else min(FULL_SLACK_S, slack_s),
         }
 
-    def _voices(self, scratch: Path) -> Voices:
+    def _voices(self, scratch: Path, family: object) -> Voices:
+        built_in = built_in_voices(family)
         store = self.config.voices
         if store is None:
-            return Voices(self._home / "voices")
+            return Voices(self._home / "voices", built_in=built_in)
         root = scratch / "voices"
 
         def open_folder(folder: Path) -> SharedFolder:
             inside = folder.relative_to(root).as_posix()
             return SharedFolder(folder, store if inside == "." else f"{store}/{inside}")
 
-        return Voices(root, open_folder)
+        return Voices(root, open_folder, built_in)
 
 
 def _named(app: App, name: str) -> App:

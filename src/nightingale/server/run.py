@@ -25,7 +25,7 @@ from nightingale.server.keys import Keys
 from nightingale.server.metrics import Metrics
 from nightingale.server.scratch import private_folder
 from nightingale.server.supervisor import Supervisor, WorkerConfig
-from nightingale.server.voices import Voices
+from nightingale.server.voices import Voices, built_in_voices
 from nightingale.text.pronunciation import FILE_NAME, read_file
 
 log = logging.getLogger("nightingale.run")
@@ -57,7 +57,8 @@ async def run(config: ServerConfig) -> None:
         try:
             if not await _start(dispatcher, config):
                 return
-            voices = Voices(config.worker_config.home / "voices")
+            built_in = built_in_voices(dispatcher.hello.get("family"))
+            voices = Voices(config.worker_config.home / "voices", built_in=built_in)
             context = ServerContext(
                 config.http_config, dispatcher, voices, config.keys, Metrics(dispatcher),
                 tuple(read_file(config.worker_config.home / FILE_NAME)),

@@ -2,8 +2,8 @@
 
 A voice belongs to the key that uploaded it and lies in that key's folder, so that two keys can use
 one name. Voices of the `nightingale voice` command, of administrators and of servers without keys
-are shared: every key may use them, only an administrator may delete them. Voice files are read
-here, and never interpreted.
+are shared: every key may use them, only an administrator may delete them. Voices that come with the
+model are there unless one of the same name is. Voice files are read here, and never interpreted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from nightingale.core import DEFAULT_VOICE
 from nightingale.errors import VoiceError
 from nightingale.server.keys import ANYBODY, Key
-from nightingale.voice.folder import MAX_BYTES, Folder, suggestion
+from nightingale.voice.folder import BUILT_IN, MAX_BYTES, Folder, suggestion
 
 OPENAI = (
     *("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "juniper", "marin"),
@@ -45,8 +45,14 @@ class VoiceFile:
 class Voices:
     """Voices by the names that a key knows them by."""
 
-    def __init__(self, folder: Path, open_folder: Callable[[Path], Folder] = Folder) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        open_folder: Callable[[Path], Folder] = Folder,
+        built_in: Path | None = None,
+    ) -> None:
         self._shared, self._owned = open_folder(folder), folder / "keys"
+        self._built_in = None if built_in is None else Folder(built_in)
         self._open_folder = open_folder
         self._folders: dict[str, Folder] = {}
         self._cache: dict[Path, tuple[tuple[int, int], VoiceFile]] = {}
@@ -57,9 +63,12 @@ class Voices:
 
     def cloned(self, key: Key = ANYBODY) -> list[str]:
         """Likewise, without the default voice."""
-        own = self._own_names(key)
+        others = {*self._own_names(key), *self._built_in_names()}
         shared = self._shared.names()
-        return sorted({*shared, *own}) if own else shared
+        return sorted({*shared, *others}) if others else shared
+
+    def _built_in_names(self) -> list[str]:
+        return self._built_in.names() if self._built_in else []
 
     def _own_names(self, key: Key) -> list[str]:
         """Sorted: of the voices that are not shared, those that this key may use."""
@@ -75,6 +84,8 @@ class Voices:
             if folder.has(stem):
                 with suppress(FileNotFoundError):  # deleted just now
                     return self._read(folder.find(stem))
+        if self._built_in is not None and self._built_in.has(plain):
+            return self._read(self._built_in.find(plain))
         if plain in RESERVED or not plain:
             return VoiceFile()
         raise self._unknown(name or "", key)
@@ -108,6 +119,8 @@ class Voices:
                 folder.remove(stem)
                 self._cache.pop(file, None)
                 return found
+        if self._built_in is not None and self._built_in.has(_plain(name)):
+            raise VoiceError(f"the voice {name!r} is built in, and cannot be deleted")
         raise self._unknown(name, key)
 
     def _places(self, plain: str, key: Key) -> list[tuple[Folder, str]]:
@@ -141,8 +154,14 @@ class Voices:
         return found
 
     def _unknown(self, name: str, key: Key) -> VoiceError:
-        known = suggestion(_plain(name), [DEFAULT], self._own_names(key), self._shared.names())
+        lists = (self._own_names(key), self._shared.names(), self._built_in_names())
+        known = suggestion(_plain(name), [DEFAULT], *lists)
         return VoiceError(f"there is no voice {name[:100]!r}; {known}")
+
+
+def built_in_voices(family: object) -> Path | None:
+    """The folder of those that come with the model that speaks."""
+    return BUILT_IN if family == "fledgling" else None
 
 
 def _is_operator(key: Key) -> bool:

@@ -15,7 +15,9 @@ from pathlib import Path
 from uuid import uuid4
 
 from nightingale.errors import OptionError, VoiceError
+from nightingale.weights.manifest import BUNDLE
 
+BUILT_IN = BUNDLE / "voices"  # those of the bundled model, beside its default one
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _SUFFIX = ".safetensors"
 MAX_BYTES = 4 * 2**20  # ten seconds of prompt are a quarter of a megabyte
@@ -25,14 +27,23 @@ _N_COMPARED = 60  # names that are looked at for it
 
 
 class Folder:
-    """A name is never a path: it is checked, letter by letter, before it becomes one."""
+    """A name is never a path: it is checked, letter by letter, before it becomes one.
 
-    def __init__(self, folder: Path) -> None:
+    With `built_in`, also the voices of that folder, as far as there is none of the same name here;
+    they are only read.
+    """
+
+    def __init__(self, folder: Path, built_in: Path | None = None) -> None:
         self._folder = folder
+        self._built_in = None if built_in is None else Folder(built_in)
         self._listed: tuple[tuple[int, int], list[str]] | None = None  # stamp of the folder, names
 
     def names(self) -> list[str]:
         """Sorted; the folder is read again only after it has changed."""
+        own = self._own_names()
+        return sorted({*own, *self._built_in.names()}) if self._built_in else own
+
+    def _own_names(self) -> list[str]:
         try:
             seen = self._folder.stat()
         except FileNotFoundError:
@@ -52,7 +63,16 @@ class Folder:
         return list(names)
 
     def has(self, name: str) -> bool:
-        return _NAME.fullmatch(name) is not None and self._file(name).is_file()
+        is_own = _NAME.fullmatch(name) is not None and self._file(name).is_file()
+        return is_own or self.is_built_in(name)
+
+    def is_built_in(self, name: str) -> bool:
+        """It comes along, and no voice of this folder has taken its name."""
+        return (
+            self._built_in is not None
+            and self._built_in.has(name)
+            and not self._file(name).exists()
+        )
 
     def put(self, name: str, data: bytes) -> Path:
         """Keep a file under a name that is not taken yet; it is there when it is whole."""
@@ -83,6 +103,8 @@ class Folder:
     def find(self, name: str) -> Path:
         """The file of a voice that is there."""
         file = self._file(name)
+        if self._built_in is not None and self.is_built_in(name):
+            return self._built_in.find(name)
         if not file.is_file():
             raise VoiceError(f"there is no voice {name!r}; {suggestion(name, self.names())}")
         return file
@@ -105,6 +127,8 @@ class Folder:
         return file
 
     def remove(self, name: str) -> None:
+        if self.is_built_in(name):
+            raise VoiceError(f"the voice {name!r} is built in, and cannot be deleted")
         self.find(name).unlink()
         _sync(self._folder)
 
