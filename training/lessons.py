@@ -1,4 +1,4 @@
-"""What T3 learns from: texts with hints, tokens and places, in batches by the number of a step.
+"""What T3 learns from: texts with phonemes, tokens and places, in batches by the number of a step.
 
 Reads what training.recite keeps of the fast voice, wide/heart.jsonl, and training.others of further
 ones, others/VOICE.jsonl, which are repeated until each has the same part of a share of all. A share
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from nightingale.core import END_OF_SPEECH
 from nightingale.text.tokenizer import FledglingTokenizer
-from training import hints, letters, speakers
+from training import letters, phonemes, speakers
 from training.batch import IGNORED, Batch, places
 from training.work import work
 
@@ -42,11 +42,11 @@ class Example:
 
 
 def reader() -> FledglingTokenizer:
-    return FledglingTokenizer(letters.FILE, hints.FILE)
+    return FledglingTokenizer(letters.FILE, phonemes.FILE)
 
 
 def encode(tokenizer: FledglingTokenizer, text: str, key: str, spelled: float) -> list[int]:
-    """With hints, of which a share is left out: for one key always the same."""
+    """With phonemes, of which a share is left out: for one key always the same."""
     chance = random.Random(key)
     return tokenizer.encode_parts(
         (written, None if sounds and chance.random() < spelled else sounds)

@@ -3,7 +3,7 @@
 Pieces of words, 512 of them, were tried: so small a model learns how letters sound from few hours
 of speech, and does not have the hours for how each piece does. The rows of the file that code
 counts on stay where they are: the end of text is 0, its start 255. Behind the letters stand the
-sounds of a pronouncing dictionary, which no text spells: hints put them there.
+sounds of a pronouncing dictionary, which no text spells.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 from tokenizers import Tokenizer
 
 from nightingale.text.tokenizer import END_OF_TEXT, START_OF_TEXT
-from training.hints import SOUNDS
+from training.phonemes import SOUNDS
 from training.work import work
 
 FILE = work() / "tokenizer.json"

@@ -92,7 +92,9 @@ def write(name: str, recitals: Iterator[tuple[Text, Recital]]) -> None:
     """Tokens and word ends of all, and what the speaker encoder says of the long ones."""
     file = OTHERS / f"{name}.jsonl"
     tokenizer, encoder = recite.load_tokenizer(), speakers.speaker_encoder()
-    vectors, n_tokens, lines = [], 0, []
+    vectors: list[NDArray[np.float32]] = []
+    lines: list[str] = []
+    n_tokens = 0
     n = round(speakers.SECONDS * 16_000)
     for text, said in recitals:
         tokens = recite.tokens_of(tokenizer, said.samples)

@@ -1,8 +1,8 @@
 """T3 of the second Fledgling: reads sounds where they are known and letters elsewhere.
 
 `python -m training.reader` trains it, `... small` a network of the first one's size, either with
-hints or (--spelled) without, from nothing or from the weights that ship (--ship). Each has a folder
-of its own and goes on from its last checkpoint.
+phonemes or (--spelled) without, from nothing or from the weights that ship (--ship). Each has a
+folder of its own and goes on from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import parametrize
 
 from nightingale.backends.torch.t3.model import CONFIGS, T3
-from nightingale.loader import HINTS
+from nightingale.loader import PRONUNCIATIONS
 from nightingale.weights.manifest import BUNDLE
-from training import codes, hints, letters
+from training import codes, letters, phonemes
 from training.batch import IGNORED, Batch
 from training.lessons import OTHERS, SPELLED, WIDE, Lessons
 from training.loop import Losses, Plan, hasten, load_mean, train
@@ -49,9 +49,9 @@ def learner(size: str, ship: bool) -> T3:
     shipped = load_file(BUNDLE / SHIPPED[size]) if ship else {}
     if ship:
         t3.load_state_dict({name: tensor.float() for name, tensor in shipped.items()})
-    if ship and not (BUNDLE / HINTS).is_file():  # it reads no sounds yet
+    if ship and not (BUNDLE / PRONUNCIATIONS).is_file():  # it reads no sounds yet
         rows, numbers = t3.text_emb.weight.data, Tokenizer.from_file(str(letters.FILE)).get_vocab()
-        for sound in hints.SOUNDS:  # read at first as the letter that it begins with
+        for sound in phonemes.SOUNDS:  # read at first as the letter that it begins with
             rows[numbers[sound]] = rows[numbers[sound[0].lower()]]
     for name in ("speech_emb", "speech_head"):
         table = t3.get_submodule(name)

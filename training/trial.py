@@ -15,18 +15,18 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from nightingale.backends.torch.t3.model import T3
-from nightingale.loader import HINTS
+from nightingale.loader import PRONUNCIATIONS
 from nightingale.measure.quality import Clip, Judge
 from nightingale.measure.transcriber import Transcriber
 from nightingale.pipeline import Nightingale
 from nightingale.weights.manifest import BUNDLE, SUMS, sha256_of
-from training import hints, letters, pitch, reader
+from training import letters, phonemes, pitch, reader
 from training.pack import write
 from training.texts import read
 from training.work import work
 
 KINDS = ("sentence", "short", "paragraph")
-PARTS = ("*.safetensors", "*.json", HINTS)
+PARTS = ("*.safetensors", "*.json", PRONUNCIATIONS)
 
 
 def pack(
@@ -50,7 +50,7 @@ def pack(
     tokenizer = BUNDLE / "tokenizer.json" if spelled else letters.FILE
     shutil.copy(tokenizer, folder / "tokenizer.json")
     if not spelled:
-        shutil.copy(hints.FILE, folder / HINTS)
+        shutil.copy(phonemes.FILE, folder / PRONUNCIATIONS)
     parts = sorted(file for pattern in PARTS for file in folder.glob(pattern))
     sums = "".join(f"{sha256_of(file)}  {file.name}\n" for file in parts)
     (folder / SUMS).write_text(sums, encoding="utf-8")

@@ -28,7 +28,7 @@ from nightingale.weights.manifest import locate
 
 Files = dict[Role, Path]
 REFERENCE = Plan()
-HINTS = "pronunciations.txt"  # beside the tokenizer of a model that reads sounds
+PRONUNCIATIONS = "pronunciations.txt"  # beside the tokenizer of a model that reads phonemes
 DEFAULT_BACKEND = backends.AUTO
 
 
@@ -210,9 +210,10 @@ def _tokenizer(model: Model, files: Files) -> TextTokenizer:
     if kind == "multilingual":
         return MultilingualTokenizer(files["tokenizer"], files.get("cangjie"), model.spec.text_form)
     if kind == "fledgling":
-        hints = files["tokenizer"].with_name(HINTS)
-        reader = FledglingTokenizer(files["tokenizer"], hints if hints.is_file() else None)
-        if reader.has_sounds and not hints.is_file():
-            raise NotPulledError(f"{hints} is not there, and {files['tokenizer']} counts on it")
+        dictionary = files["tokenizer"].with_name(PRONUNCIATIONS)
+        is_there = dictionary.is_file()
+        reader = FledglingTokenizer(files["tokenizer"], dictionary if is_there else None)
+        if reader.has_phonemes and not is_there:
+            raise NotPulledError(f"{dictionary} is missing, and {files['tokenizer']} needs it")
         return reader
     return EnglishTokenizer(files["tokenizer"])

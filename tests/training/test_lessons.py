@@ -1,4 +1,4 @@
-"""What T3 is shown: hints, letters, tokens, and where in the text it is."""
+"""What T3 is shown: phonemes, letters, tokens, and where in the text it is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from nightingale.core import END_OF_SPEECH
 from nightingale.text.tokenizer import FledglingTokenizer
-from training import hints, lessons, letters, speakers
+from training import lessons, letters, phonemes, speakers
 from training.batch import IGNORED
 from training.lessons import Lessons, count, encode
 
@@ -19,11 +19,11 @@ from training.lessons import Lessons, count, encode
 @pytest.fixture
 def tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FledglingTokenizer:
     monkeypatch.setattr(letters, "FILE", tmp_path / "tokenizer.json")
-    monkeypatch.setattr(hints, "FILE", tmp_path / "pronunciations.txt")
+    monkeypatch.setattr(phonemes, "FILE", tmp_path / "pronunciations.txt")
     monkeypatch.setattr(speakers, "VECTORS", tmp_path / "vectors")
     (tmp_path / "vectors").mkdir()
     np.save(tmp_path / "vectors" / "heart.npy", np.eye(3, 256, dtype=np.float32))
-    hints.FILE.write_text("cat K AE1 T\nsat S AE1 T\n")
+    phonemes.FILE.write_text("cat K AE1 T\nsat S AE1 T\n")
     letters.main()
     return lessons.reader()
 

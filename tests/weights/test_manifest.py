@@ -130,7 +130,8 @@ def test_the_bundled_model_is_what_its_sums_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed = {line.split()[1] for line in (BUNDLE / SUMS).read_text().splitlines()}
-    assert listed == {"tokenizer.json", *(file.name for file in BUNDLE.glob("*.safetensors"))}
+    weights_files = {file.name for file in BUNDLE.glob("*.safetensors")}
+    assert listed == {"tokenizer.json", "pronunciations.txt", *weights_files}
     shutil.copytree(BUNDLE, tmp_path / "bundle")
     monkeypatch.setattr(manifest, "BUNDLE", tmp_path / "bundle")
     model = find("fledgling")

@@ -22,7 +22,6 @@ from nightingale.errors import LanguageError, TextError
 from nightingale.families import TextForm
 from nightingale.text import chinese, gpt2, letters, numbers
 from nightingale.text.files import corrupt, read_text
-from nightingale.text.hints import Pronunciations
 from nightingale.text.languages import LANGUAGES, can_read_kanji, check_language, prepare
 from nightingale.text.normalize import (
     ENGLISH,
@@ -34,6 +33,7 @@ from nightingale.text.normalize import (
     normalize,
     replaced,
 )
+from nightingale.text.phonemes import PhonemeDictionary
 from nightingale.text.readable import Readable, Stretches, take_out
 from nightingale.text.scripts import LATIN, script_of
 
@@ -121,45 +121,45 @@ class EnglishTokenizer(_CharacterTokenizer):
 class FledglingTokenizer(EnglishTokenizer):
     """The small model's: numbers and lone letters in words, none with marks: it read no others.
 
-    With `hints`, words whose sounds are known are given as sounds.
+    With `dictionary`, words whose phonemes are known are given as phonemes.
     """
 
-    def __init__(self, json: Path, hints: Path | None = None) -> None:
+    def __init__(self, json: Path, dictionary: Path | None = None) -> None:
         super().__init__(json)
-        self._hints = Pronunciations(hints) if hints is not None else None
+        self._dictionary = PhonemeDictionary(dictionary) if dictionary is not None else None
         self._letters = lru_cache(_N_CACHED)(self._spelled)
 
     def encode(self, text: str, language: str | None = None) -> list[int]:
         """The ids of one utterance, start and end included."""
-        if self._hints is None:
+        if self._dictionary is None:
             return super().encode(_without_marks(letters.spell(numbers.spell(text))), language)
         check_language(language, self.languages)
         return self.encode_parts(self.parts(text))
 
     def parts(self, text: str) -> Iterator[tuple[str, tuple[str, ...] | None]]:
-        """The text in order, words with their sounds where they are known."""
-        assert self._hints is not None
-        return self._hints.split(normalize(_without_marks(numbers.spell(text)), ENGLISH))
+        """The text in order, words with their phonemes where they are known."""
+        assert self._dictionary is not None
+        return self._dictionary.split(normalize(_without_marks(numbers.spell(text)), ENGLISH))
 
     def encode_parts(self, parts: Iterable[tuple[str, Sequence[str] | None]]) -> list[int]:
-        """The ids of words that are given as sounds, and of all else by its letters."""
+        """The ids of words that are given as phonemes, and of all else by its letters."""
         ids: list[int] = []
-        for written, sounds in parts:
-            ids += self._letters(written) if sounds is None else map(self._sound, sounds)
+        for written, phonemes in parts:
+            ids += self._letters(written) if phonemes is None else map(self._phoneme, phonemes)
         return [START_OF_TEXT, *_fitting(ids, MAX_TEXT_TOKENS), END_OF_TEXT]
 
     @property
-    def has_sounds(self) -> bool:
-        """Whether the file has tokens that no text spells, but hints use."""
+    def has_phonemes(self) -> bool:
+        """Whether the file has tokens that no text spells, but a dictionary has."""
         return self._tokenizer.token_to_id("AH0") is not None
 
     def _spelled(self, written: str) -> list[int]:
         return self._tokenizer.encode(written.replace(" ", SPACE)).ids
 
-    def _sound(self, name: str) -> int:
+    def _phoneme(self, name: str) -> int:
         found: int | None = self._tokenizer.token_to_id(name)
         if found is None:
-            raise TextError(f"the tokenizer file has no sound {name}, which a hint asks for")
+            raise TextError(f"the tokenizer file has no phoneme {name}, which the dictionary has")
         return found
 
     def _form(self, character: str, code: str | None) -> str | None:

@@ -1,8 +1,8 @@
-"""How words sound, for a model that reads sounds as well as letters.
+"""How words sound, for a model that reads phonemes as well as letters.
 
-A file has a word to a line, then its sounds in the alphabet of the CMU Pronouncing Dictionary:
-`thermostat TH ER1 M AH0 S T AE2 T`; a large letter stands for its name. Words that sound in several
-ways are not in it: the model reads their letters. Knows nothing of ids.
+A file has a word to a line, then its phonemes in the alphabet of the CMU Pronouncing Dictionary:
+`thermostat TH ER1 M AH0 S T AE2 T`; a capital letter stands for its name. Words that sound in
+several ways are not in it: the model reads their letters. Knows nothing of ids.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ _HISSING = frozenset(("S", "Z", "SH", "ZH", "CH", "JH"))
 _VOICELESS = frozenset(("P", "T", "K", "F", "TH"))
 
 
-class Pronunciations:
+class PhonemeDictionary:
     """What a file of them says."""
 
     def __init__(self, file: Path) -> None:
-        self._sounds: dict[str, str] = {}
+        self._phonemes: dict[str, str] = {}
         for line in read_text(file).splitlines():
-            word, _, sounds = line.partition(" ")
-            if not sounds:
-                raise corrupt(file, f"has a word without sounds, {word!r}")
-            self._sounds[word] = sounds
+            word, _, phonemes = line.partition(" ")
+            if not phonemes:
+                raise corrupt(file, f"has a word without phonemes, {word!r}")
+            self._phonemes[word] = phonemes
 
     def of(self, word: str) -> tuple[str, ...] | None:
-        """The sounds of a word in small letters or of a large letter; of a genitive by its stem."""
-        found = self._sounds.get(word)
+        """Those of a word in lower case or of a capital letter; of a genitive by its stem."""
+        found = self._phonemes.get(word)
         if found is not None:
             return tuple(found.split())
-        stem = self._sounds.get(word.removesuffix("'s")) if word.endswith("'s") else None
+        stem = self._phonemes.get(word.removesuffix("'s")) if word.endswith("'s") else None
         return None if stem is None else with_s(tuple(stem.split()))
 
     def split(self, text: str) -> Iterator[tuple[str, tuple[str, ...] | None]]:
-        """The text in order: words with their sounds, and what has none."""
+        """The text in order: words with their phonemes, and what has none."""
         alone = {found.start() for found in ALONE.finditer(text)}
         at = 0
         for found in _WORD.finditer(text):
@@ -52,8 +52,8 @@ class Pronunciations:
             yield text[at:], None
 
 
-def with_s(sounds: tuple[str, ...]) -> tuple[str, ...]:
+def with_s(phonemes: tuple[str, ...]) -> tuple[str, ...]:
     """As the ending of dog's, cat's and boss's is said."""
-    if sounds[-1] in _HISSING:
-        return (*sounds, "IH0", "Z")
-    return (*sounds, "S" if sounds[-1] in _VOICELESS else "Z")
+    if phonemes[-1] in _HISSING:
+        return (*phonemes, "IH0", "Z")
+    return (*phonemes, "S" if phonemes[-1] in _VOICELESS else "Z")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from nightingale.weights.manifest import BUNDLE
-from training.hints import SOUNDS, choose, distance, keys, teachers
+from training.phonemes import SOUNDS, choose, distance, keys, teachers
 
 READ: list[tuple[str, ...]] = [("R", "EH1", "D"), ("R", "IY1", "D")]
 

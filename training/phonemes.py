@@ -1,4 +1,4 @@
-"""Which words T3 is given as sounds: `python -m training.hints` writes pronunciations.txt.
+"""Which words T3 is given as sounds: `python -m training.phonemes` writes pronunciations.txt.
 
 The sounds are the CMU Pronouncing Dictionary's; of several ways to say a word, the one that the
 teacher uses. A word that the teacher says now so, now otherwise, or quite unlike the dictionary, is

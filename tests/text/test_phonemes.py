@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from nightingale.errors import CorruptFileError, NotPulledError, TextError
-from nightingale.loader import HINTS, Files, _tokenizer
-from nightingale.text.hints import Pronunciations, with_s
+from nightingale.loader import PRONUNCIATIONS, Files, _tokenizer
+from nightingale.text.phonemes import PhonemeDictionary, with_s
 from nightingale.text.tokenizer import FledglingTokenizer
 from nightingale.weights.catalog import find
 from nightingale.weights.manifest import BUNDLE
@@ -21,7 +23,7 @@ boss B AO1 S
 cat K AE1 T
 ten T EH1 N
 """
-SOUNDS = ("AH0", "AE1", "AO1", "B", "EH1", "EY1", "IH0", "IY1", "K", "N", "S", "T", "Z")
+SOUND = re.compile(r"[A-Z]+[012]?")
 
 
 @pytest.fixture
@@ -30,13 +32,11 @@ def reader(tmp_path: Path) -> FledglingTokenizer:
 
 
 def _files(folder: Path) -> tuple[Path, Path]:
-    """The letters that ship, with some sounds behind them."""
-    whole = json.loads((BUNDLE / "tokenizer.json").read_text())
-    whole["model"]["vocab"] |= {sound: 100 + i for i, sound in enumerate(SOUNDS)}
-    tokenizer, hints = folder / "tokenizer.json", folder / HINTS
-    tokenizer.write_text(json.dumps(whole))
-    hints.write_text(LINES)
-    return tokenizer, hints
+    """The tokenizer that ships, with few words."""
+    tokenizer, dictionary = folder / "tokenizer.json", folder / PRONUNCIATIONS
+    shutil.copy(BUNDLE / "tokenizer.json", tokenizer)
+    dictionary.write_text(LINES)
+    return tokenizer, dictionary
 
 
 def _read(reader: FledglingTokenizer, text: str) -> str:
@@ -66,11 +66,15 @@ def test_known_words_are_sounds_and_others_letters(
 
 
 def test_without_hints_the_letters_are_what_they_were(tmp_path: Path) -> None:
-    tokenizer, _ = _files(tmp_path)
-    shipped = FledglingTokenizer(BUNDLE / "tokenizer.json")
-    assert not shipped.has_sounds
+    whole = json.loads((BUNDLE / "tokenizer.json").read_text())
+    vocabulary = whole["model"]["vocab"]
+    whole["model"]["vocab"] = {k: v for k, v in vocabulary.items() if not SOUND.fullmatch(k)}
+    file = tmp_path / "letters.json"
+    file.write_text(json.dumps(whole))
+    letters, shipped = FledglingTokenizer(file), FledglingTokenizer(BUNDLE / "tokenizer.json")
+    assert (letters.has_phonemes, shipped.has_phonemes) == (False, True)
     for text in ("Plan B, or A?", "The boss’s 10 cats; café.", "AH0 EY1"):
-        assert FledglingTokenizer(tokenizer).encode(text) == shipped.encode(text)
+        assert letters.encode(text) == shipped.encode(text)
 
 
 def test_spaces_stay_between_words_so_that_words_are_found(reader: FledglingTokenizer) -> None:
@@ -78,26 +82,26 @@ def test_spaces_stay_between_words_so_that_words_are_found(reader: FledglingToke
 
 
 def test_a_sound_that_the_file_lacks_is_refused(tmp_path: Path) -> None:
-    tokenizer, hints = _files(tmp_path)
-    hints.write_text("cat ZH\n")
-    with pytest.raises(TextError, match="no sound ZH"):
-        FledglingTokenizer(tokenizer, hints).encode("cat")
+    tokenizer, dictionary = _files(tmp_path)
+    dictionary.write_text("cat QH\n")
+    with pytest.raises(TextError, match="no phoneme QH"):
+        FledglingTokenizer(tokenizer, dictionary).encode("cat")
 
 
 def test_a_word_without_sounds_is_refused(tmp_path: Path) -> None:
-    (tmp_path / HINTS).write_text("cat\n")
+    (tmp_path / PRONUNCIATIONS).write_text("cat\n")
     with pytest.raises(CorruptFileError, match="'cat'"):
-        Pronunciations(tmp_path / HINTS)
+        PhonemeDictionary(tmp_path / PRONUNCIATIONS)
 
 
-def test_a_model_with_sounds_does_not_load_without_its_hints(tmp_path: Path) -> None:
-    tokenizer, hints = _files(tmp_path)
+def test_a_model_with_sounds_does_not_load_without_its_dictionary(tmp_path: Path) -> None:
+    tokenizer, dictionary = _files(tmp_path)
     files: Files = {"tokenizer": tokenizer}
     assert _tokenizer(find("fledgling"), files).encode("cat") != FledglingTokenizer(
         tokenizer
     ).encode("cat")
-    hints.unlink()
-    with pytest.raises(NotPulledError, match=HINTS):
+    dictionary.unlink()
+    with pytest.raises(NotPulledError, match=PRONUNCIATIONS):
         _tokenizer(find("fledgling"), files)
 
 
@@ -105,3 +109,13 @@ def test_the_genitive_is_said_by_its_last_sound() -> None:
     assert with_s(("D", "AO1", "G"))[-1] == "Z"
     assert with_s(("K", "AE1", "T"))[-1] == "S"
     assert with_s(("CH", "ER1", "CH"))[-2:] == ("IH0", "Z")
+
+
+def test_every_sound_of_the_file_that_ships_is_in_the_tokenizer_that_ships() -> None:
+    known = json.loads((BUNDLE / "tokenizer.json").read_text())["model"]["vocab"]
+    lines = (BUNDLE / PRONUNCIATIONS).read_text(encoding="utf-8").splitlines()
+    assert len(lines) > 100_000
+    assert {sound for line in lines for sound in line.split()[1:]} <= set(known)
+    shipped = _tokenizer(find("fledgling"), {"tokenizer": BUNDLE / "tokenizer.json"})
+    assert isinstance(shipped, FledglingTokenizer)
+    assert _read(shipped, "The thermostat.").endswith("_ TH ER1 M AH0 S T AE2 T .")
