@@ -129,10 +129,15 @@ def evaluate(size: str = "large", spelled: bool = False, ship: bool = False) -> 
     print(f"{folder.name}: speech {speech:.4f} aside {aside:.4f}, {n_all} tokens")
 
 
-def load(size: str = "large", spelled: bool = False, ship: bool = False) -> T3:
-    """The trained network with plain tables, as it is packed."""
-    t3 = learner(size, ship)
-    load_mean(t3, work() / name_of(size, spelled, ship))
+def load(
+    size: str = "large", spelled: bool = False, ship: bool = False, *, last: bool = False
+) -> T3:
+    """The trained network with plain tables, as it is packed: the running mean of its weights, or
+    those of the last step."""
+    t3, folder = learner(size, ship), work() / name_of(size, spelled, ship)
+    load_mean(t3, folder)
+    if last:
+        t3.load_state_dict(torch.load(folder / "last.pt", weights_only=True)["net"])
     for name in ("speech_emb", "speech_head"):
         table = t3.get_submodule(name)
         assert isinstance(table, nn.Embedding | nn.Linear)

@@ -36,13 +36,14 @@ def pack(
     ship: bool = False,
     draft: bool = False,
     pitched: bool = False,
+    last: bool = False,
 ) -> None:
-    """The model that ships, with the T3 of a training folder and what it reads, its draft, and
-    training.pitch's predictor."""
+    """The model that ships, with the T3 of a training folder (--last: the weights of its last step,
+    not their running mean) and what it reads, its draft, and training.pitch's predictor."""
     folder.mkdir(parents=True, exist_ok=True)
     for file in [*BUNDLE.glob("*.safetensors"), *BUNDLE.glob("LICENSE*")]:
         shutil.copy(file, folder)
-    _write_t3(folder / "t3_cfg.safetensors", reader.load(size, spelled, ship))
+    _write_t3(folder / "t3_cfg.safetensors", reader.load(size, spelled, ship, last=last))
     if draft:
         _write_t3(folder / "t3_draft.safetensors", reader.load("draft", spelled, ship))
     if pitched:
