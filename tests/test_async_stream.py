@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from nightingale.async_stream import AsyncSpeechStream
 from nightingale.core import PLANS
 from nightingale.pipeline import Nightingale
+from nightingale.voice.folder import BUILT_IN, Folder
 from nightingale.voice.metadata import VoiceMetadata
 from tests.tiny_release import Releases
 
@@ -94,7 +95,7 @@ def test_a_voice_is_found_by_its_name(tts: Nightingale) -> None:
     tts.voices.save("anna", own, VoiceMetadata(family))
     named, plain = (tts.say("Hello.", voice, max_tokens=8).samples for voice in ("anna", own))
     assert np.array_equal(named, plain)
-    assert tts.voices.names() == ["anna"]
+    assert tts.voices.names() == ["anna", *Folder(BUILT_IN).names()]
     with pytest.raises(Exception, match="nobody"):
         tts.say("Hello.", "nobody")
 

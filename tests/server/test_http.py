@@ -24,6 +24,7 @@ import pytest
 import soundfile
 
 from nightingale.audio.encode import FORMATS, encode, encode_whole
+from nightingale.voice.folder import BUILT_IN, Folder
 from tests.server.conftest import Solo, Subject
 from tests.server.running import Server, serving
 
@@ -234,8 +235,9 @@ def test_sillytavern_finds_what_its_preset_asks_for(server: Server) -> None:
     ) as tavern:
         voices = tavern.get("/get_predefined_voices")
         assert voices.headers["access-control-allow-origin"] == "http://localhost:8000"
-        voice = voices.json()[0]
+        voice, *others = voices.json()
         assert {"display_name", "voice_id"} <= voice.keys()
+        assert [other["voice_id"] for other in others] == Folder(BUILT_IN).names()
         assert tavern.get("/get_reference_files").json() == []
         said = {
             "text": TEXT, "temperature": 0.8, "exaggeration": 0.5, "cfg_weight": 0.5, "seed": 5,
@@ -244,7 +246,7 @@ def test_sillytavern_finds_what_its_preset_asks_for(server: Server) -> None:
         }  # fmt: skip
         ask = tavern.options("/tts", headers={"access-control-request-method": "POST"})
         assert "content-type" in ask.headers["access-control-allow-headers"]
-        for name in (voice["voice_id"], "S1"):
+        for name in (voice["voice_id"], "S1", "emma"):
             reply = tavern.post("/tts", json={**said, "predefined_voice_id": name})
             assert reply.status_code == 200, reply.text
             assert soundfile.info(io.BytesIO(reply.content)).samplerate == 24_000

@@ -53,6 +53,7 @@ def test_voices_that_come_with_the_model_are_everybodys_and_stay(tmp_path: Path)
     Folder(tmp_path / "package").put("emma", b"built in")
     voices = Voices(tmp_path / "voices", built_in=tmp_path / "package")
     assert voices.names(ANNA) == voices.names(ADMIN) == ["default", "emma"]
+    assert (voices.built_in(), voices.cloned(ANNA)) == (["emma"], [])
     for key in (ANNA, ADMIN, ANYBODY):
         assert voices.find("Emma", key).data == b"built in"
         with pytest.raises(VoiceError, match="built in"):

@@ -49,7 +49,8 @@ def routes(context: ServerContext) -> APIRouter:
     @router.get("/get_predefined_voices")
     async def predefined() -> list[dict[str, str]]:
         """List the voices that come with the model."""
-        return [{"display_name": "Nightingale", "filename": DEFAULT, "voice_id": DEFAULT}]
+        names = {DEFAULT: "Nightingale"} | {n: n.capitalize() for n in context.voices.built_in()}
+        return [{"display_name": n, "filename": i, "voice_id": i} for i, n in names.items()]
 
     @router.get("/get_reference_files")
     async def references(request: Request) -> list[str]:

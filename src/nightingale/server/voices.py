@@ -59,15 +59,17 @@ class Voices:
 
     def names(self, key: Key = ANYBODY) -> list[str]:
         """The default voice, and those that this key may use; others' as `owner:name`."""
-        return [DEFAULT, *self.cloned(key)]
+        cloned, built_in = self.cloned(key), self.built_in()
+        return [DEFAULT, *(sorted({*cloned, *built_in}) if built_in else cloned)]
 
     def cloned(self, key: Key = ANYBODY) -> list[str]:
-        """Likewise, without the default voice."""
-        others = {*self._own_names(key), *self._built_in_names()}
+        """Likewise, without those that come with the model."""
+        own = self._own_names(key)
         shared = self._shared.names()
-        return sorted({*shared, *others}) if others else shared
+        return sorted({*shared, *own}) if own else shared
 
-    def _built_in_names(self) -> list[str]:
+    def built_in(self) -> list[str]:
+        """Those that come with the model, besides the default voice."""
         return self._built_in.names() if self._built_in else []
 
     def _own_names(self, key: Key) -> list[str]:
@@ -154,7 +156,7 @@ class Voices:
         return found
 
     def _unknown(self, name: str, key: Key) -> VoiceError:
-        lists = (self._own_names(key), self._shared.names(), self._built_in_names())
+        lists = (self._own_names(key), self._shared.names(), self.built_in())
         known = suggestion(_plain(name), [DEFAULT], *lists)
         return VoiceError(f"there is no voice {name[:100]!r}; {known}")
 
