@@ -101,7 +101,7 @@ def _voices(settings: Settings) -> str:
     from nightingale.voice.folder import BUILT_IN, Folder
 
     own = Folder(settings.home / "voices").names() or [
-        "none of your own; make one with `nightingale voice add`"
+        "none of your own yet (`nightingale voice add`)"
     ]
     built_in = ", ".join(Folder(BUILT_IN).names())
     return f"{', '.join(own)}; built in, for fledgling: {built_in}"

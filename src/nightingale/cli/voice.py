@@ -105,7 +105,7 @@ def list_(context: typer.Context) -> None:
 
     folder = Folder(settings.home / "voices", BUILT_IN)
     if not Folder(settings.home / "voices").names():
-        stderr().print("None is your own; clone one with `nightingale voice add NAME RECORDING`.")
+        stderr().print("No voice of your own yet. Make one: `nightingale voice add NAME FILE`.")
     table = Table("name", "model", "language", "added", "consent", box=None, pad_edge=False)
     for name in folder.names():
         table.add_row(name, *_row(folder.find(name), is_built_in=folder.is_built_in(name)))
