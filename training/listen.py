@@ -30,6 +30,7 @@ from nightingale.measure.texts import Kind
 from nightingale.pipeline import Nightingale
 from training import bend, corpus
 from training.corpus import Utterance
+from training.recite import load_tokenizer, tokens_of
 from training.work import work
 
 SYSTEMS = ("teacher", "rebuilt", "standard", "meanflow", "short", "clones", "espeak")
@@ -70,7 +71,7 @@ class Studio:
     def _say(
         self, text: str, name: str, seed: int, *, meanflow: bool = False, voice: Voice | None = None
     ) -> Clip:
-        tts = self._tts("meanflow" if meanflow else "standard")
+        tts = self.tts("meanflow" if meanflow else "standard")
         start = time.perf_counter()
         audio = tts.say(text, voice, seed=seed, max_tokens=400)
         self.worked_s += time.perf_counter() - start
@@ -78,10 +79,10 @@ class Studio:
         return Clip(audio.samples, text, name)
 
     def _rebuild(self, utterance: Utterance, seed: int) -> files.Wave:
-        components = self._tts("standard").components
+        components = self.tts("standard").components
         stages = torch_stages(components)
-        tokens = json.loads((work() / "tokens" / f"{utterance.voice}.json").read_text())
-        codes = torch.tensor(tokens[utterance.id])
+        samples = np.round(utterance.samples() * 32767).astype(np.int16)
+        codes = torch.tensor(tokens_of(load_tokenizer(), samples))
         with torch.inference_mode():
             mel = stages.flow.render(codes, components.voice.flow, seed)
             return fade_in(stages.vocoder.vocode(mel, seed)).numpy()
@@ -103,9 +104,9 @@ class Studio:
                 break
         recording = io.BytesIO()
         soundfile.write(recording, np.concatenate(parts), SAMPLES_PER_SECOND, format="WAV")
-        return self._tts("standard").clone(recording.getvalue())
+        return self.tts("standard").clone(recording.getvalue())
 
-    def _tts(self, decoder: str) -> Nightingale:
+    def tts(self, decoder: str) -> Nightingale:
         if decoder not in self._engines:
             self._engines[decoder] = Nightingale.load(
                 self._folder, home=work() / "home", device="cpu", decoder=decoder

@@ -160,14 +160,20 @@ def spoken(file: Path) -> tuple[int, str | None]:
 
 
 def main(
-    what: str = "wide", hours: float = 200.0, minutes: float | None = None, reverse: bool = False
+    what: str = "wide",
+    hours: float = 200.0,
+    minutes: float | None = None,
+    reverse: bool = False,
+    kind: str = "",
 ) -> None:
-    """All of texts/WHAT.jsonl, until so many hours are spoken, or for so many minutes.
+    """All of texts/WHAT.jsonl (of one kind), until so many hours are spoken, or so many minutes.
 
     A second process, on a second core, can begin at the end (--reverse) and has its own file.
     """
     torch.set_num_threads(1)
     texts, file = read(work() / "texts" / f"{what}.jsonl"), work() / what / f"{NAME}.jsonl"
+    if kind:
+        texts, file = [t for t in texts if t.kind == kind], file.parent / kind / file.name
     if reverse:
         texts, file = texts[::-1], file.parent / "reverse" / file.name
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -7,8 +7,8 @@ nothing of features or training.
 from __future__ import annotations
 
 import json
+import math
 import random
-import sys
 import time
 import zlib
 from collections import Counter
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import typer
 from rich.console import Console
 
 from training.clips import BadClipError, Corpus, count_phonemes, tidy
@@ -134,8 +135,11 @@ def script(voice: str, texts: list[Text]) -> Iterator[tuple[Text, str]]:
         yield text, "held_out" if CAST[voice].held_out else "train"
 
 
-def heart(texts: list[Text], root: Path, console: Console, name: str = "heart") -> None:
-    """All texts by the fast voice."""
+def heart(
+    texts: list[Text], root: Path, console: Console, share: float, name: str = "heart"
+) -> None:
+    """All texts by the fast voice, or the first part of them."""
+    texts = texts[: round(share * len(texts))]
     corpus = Corpus(root / "corpus", name)
     teacher = Heart(root / "assets")
     done = {u.id for u in corpus.utterances}
@@ -155,12 +159,12 @@ def heart(texts: list[Text], root: Path, console: Console, name: str = "heart") 
     console.print(f"{name}: {n_clips} clips, {hours:.2f} h, left out {dict(bad)}")
 
 
-def more(_texts: list[Text], root: Path, console: Console) -> None:
+def more(_texts: list[Text], root: Path, console: Console, share: float) -> None:
     """The fast voice goes on: what only T3 learns from, under a name of its own."""
-    heart(read(root / "texts" / "more.jsonl"), root, console, MORE)
+    heart(read(root / "texts" / "more.jsonl"), root, console, share, MORE)
 
 
-def kokoro(texts: list[Text], root: Path, console: Console) -> None:
+def kokoro(texts: list[Text], root: Path, console: Console, share: float) -> None:
     """Every voice of the cast in turns: at any time all have the same part of their minutes."""
     from hibari.g2p import G2P
 
@@ -175,7 +179,7 @@ def kokoro(texts: list[Text], root: Path, console: Console) -> None:
         teacher = Kokoro(root / "assets", voice, run, accents[voice.startswith("b")])
         stages.append((voice, cast, corpus, teacher, lines))
     n_rounds = round(max(cast.minutes for cast in CAST.values()) * 60 / _ROUND_S)
-    for turn in range(1, n_rounds + 1):
+    for turn in range(1, math.ceil(share * n_rounds) + 1):
         for voice, cast, corpus, teacher, lines in stages:
             while corpus.seconds < cast.minutes * 60 * turn / n_rounds:
                 text, split = next(lines)
@@ -197,15 +201,16 @@ def _session(file: Path) -> Any:
     return lambda feed: session.run(None, feed)[0]
 
 
-def main(names: list[str]) -> None:
-    choices: dict[str, Callable[[list[Text], Path, Console], None]]
+def main(names: list[str], share: float = 1.0) -> None:
+    """heart, more or kokoro; --share: of the texts or minutes of each voice."""
+    choices: dict[str, Callable[[list[Text], Path, Console, float], None]]
     choices = {"heart": heart, "more": more, "kokoro": kokoro}
-    if not names or set(names) - set(choices):
+    if set(names) - set(choices):
         raise SystemExit(f"say which: python -m training.speak {' '.join(choices)}")
     texts = read(work() / "texts" / "sentences.jsonl")
     for name in names:
-        choices[name](texts, work(), Console(stderr=True))
+        choices[name](texts, work(), Console(stderr=True), share)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    typer.run(main)

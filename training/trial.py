@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
 import typer
@@ -20,8 +21,8 @@ from nightingale.measure.quality import Clip, Judge
 from nightingale.measure.transcriber import Transcriber
 from nightingale.pipeline import Nightingale
 from nightingale.weights.manifest import BUNDLE, SUMS, sha256_of
-from training import letters, phonemes, pitch, reader
-from training.pack import write
+from training import letters, phonemes, pitch, reader, refine
+from training.pack import named, write, write_meanflow
 from training.texts import read
 from training.work import work
 
@@ -34,20 +35,22 @@ def pack(
     size: str = "large",
     spelled: bool = False,
     ship: bool = False,
-    draft: bool = False,
-    pitched: bool = False,
     last: bool = False,
+    also: str = "",
 ) -> None:
     """The model that ships, with the T3 of a training folder (--last: the weights of its last step,
-    not their running mean) and what it reads, its draft, and training.pitch's predictor."""
+    not their running mean) and what it reads; --also draft,pitch,flow: its draft, the predictor of
+    training.pitch, and the flow of training.refine with its student."""
     folder.mkdir(parents=True, exist_ok=True)
     for file in [*BUNDLE.glob("*.safetensors"), *BUNDLE.glob("LICENSE*")]:
         shutil.copy(file, folder)
     _write_t3(folder / "t3_cfg.safetensors", reader.load(size, spelled, ship, last=last))
-    if draft:
+    if "draft" in also.split(","):
         _write_t3(folder / "t3_draft.safetensors", reader.load("draft", spelled, ship))
-    if pitched:
+    if "pitch" in also.split(","):
         _replace_pitch_predictor(folder / "s3gen.safetensors")
+    if "flow" in also.split(","):
+        _replace_flow(folder)
     tokenizer = BUNDLE / "tokenizer.json" if spelled else letters.FILE
     shutil.copy(tokenizer, folder / "tokenizer.json")
     if not spelled:
@@ -63,10 +66,22 @@ def _write_t3(file: Path, t3: T3) -> None:
 
 def _replace_pitch_predictor(file: Path) -> None:
     new = load_file(pitch.FOLDER / "mean.safetensors")
-    with safe_open(file, "pt") as opened:
-        config = json.loads(opened.metadata()["nightingale"])["config"]
     tensors = load_file(file) | {f"{pitch.PREFIX}f0_predictor.{k}": v for k, v in new.items()}
-    write(file, tensors, torch.float16, config=config)
+    write(file, tensors, torch.float16, config=_config(file))
+
+
+def _replace_flow(folder: Path) -> None:
+    file, flow = folder / "s3gen.safetensors", refine.load()
+    tensors = load_file(file) | named(flow=flow)
+    write(file, tensors, torch.float16, config=_config(file) | {"flow": flow.config})
+    if (refine.STUDENT / "mean.safetensors").is_file():
+        write_meanflow(folder, refine.load(refine.STUDENT))
+
+
+def _config(file: Path) -> dict[str, Any]:
+    with safe_open(file, "pt") as opened:
+        config: dict[str, Any] = json.loads(opened.metadata()["nightingale"])["config"]
+    return config
 
 
 def judge(folder: Path = BUNDLE, n: int = 60, out: Path | None = None) -> None:

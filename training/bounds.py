@@ -1,0 +1,124 @@
+"""What each stage loses: the teachers' speech through the vocoder, through flow and vocoder, and
+text through all three. Development texts only: `python -m training.bounds words`, `... speakers`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+import typer
+
+from nightingale.audio.files import Wave
+from nightingale.audio.mel import flow_mel
+from nightingale.backends.torch.vocoder.model import fade_in
+from nightingale.core import SAMPLES_PER_FRAME, SAMPLES_PER_SECOND, FlowPrompt
+from nightingale.measure.quality import Clip, Judge
+from nightingale.measure.speakers import SpeakerJudge, centroid, match
+from nightingale.measure.stages import TorchStages, torch_stages
+from nightingale.measure.transcriber import Transcriber
+from nightingale.weights.manifest import BUNDLE
+from training import corpus, listen
+from training.recite import NAME, Voice, load_tokenizer, tokens_of
+from training.texts import read
+from training.work import work
+
+STAGES = ("teacher", "vocoder", "flow", "t3")
+N_HEARD = 3  # utterances or sentences of each voice
+
+
+@torch.inference_mode()
+def rendered(stages: TorchStages, mel: torch.Tensor, seed: int) -> Wave:
+    samples: Wave = fade_in(stages.vocoder.vocode(mel, seed)).numpy()
+    return samples
+
+
+def revocoded(stages: TorchStages, wave: Wave, seed: int) -> Wave:
+    whole = wave[: len(wave) // SAMPLES_PER_FRAME * SAMPLES_PER_FRAME]
+    return rendered(stages, flow_mel(torch.from_numpy(whole)).T, seed)
+
+
+@torch.inference_mode()
+def rebuilt(stages: TorchStages, tokens: list[int], prompt: FlowPrompt, seed: int) -> Wave:
+    return rendered(stages, stages.flow.render(torch.tensor(tokens), prompt, seed), seed)
+
+
+def words(
+    folder: Path = BUNDLE, kind: str = "sentence", n: int = 60, stages: str = ",".join(STAGES)
+) -> None:
+    """Word error rate of the first n development texts of a kind, behind each stage."""
+    torch.set_num_threads(1)
+    rows = map(json.loads, (work() / "develop" / f"{NAME}.jsonl").read_text().splitlines())
+    tokens = {row["id"]: row["tokens"] for row in rows}
+    texts = [t for t in read(work() / "texts" / "develop.jsonl") if t.kind == kind]
+    texts = [text for text in texts if text.id in tokens][:n]
+    ear, teacher = Judge(Transcriber(work() / "assets", 1)), Voice(work() / "assets")
+    tts = listen.Studio(folder, n).tts("standard")
+    parts, prompt = torch_stages(tts.components), tts.components.voice.flow
+
+    def say(stage: str) -> Iterator[Clip]:
+        for seed, text in enumerate(texts):
+            if stage == "t3":
+                wave = tts.say(text.text, seed=seed, max_tokens=500).samples
+            elif stage == "flow":
+                wave = rebuilt(parts, tokens[text.id], prompt, seed)
+            else:
+                wave = teacher.say(text.text).samples.astype(np.float32) / np.float32(32768)
+                wave = revocoded(parts, wave, seed) if stage == "vocoder" else wave
+            yield Clip(wave, text.text, NAME)
+
+    for stage in stages.split(","):
+        report = ear.score(say(stage), {})
+        n_right = sum(not row.words.rate for row in report.rows)
+        typer.echo(f"{kind}, {stage}: {report.words}, {n_right} of {len(texts)} without error")
+
+
+def speakers(folder: Path = BUNDLE, n: int = N_HEARD, stages: str = ",".join(STAGES[1:])) -> None:
+    """How often the right one of all voices is the nearest, behind each stage."""
+    torch.set_num_threads(1)
+    judge, clips = SpeakerJudge(work() / "assets"), list(listen.enrolled())
+    known = {
+        name: centroid([judge.embed(c.samples, c.rate_hz) for c in clips if c.voice == name])
+        for name in corpus.voices()
+    }
+    studio, tokenizer = listen.Studio(folder, n), load_tokenizer()
+    tts = studio.tts("standard")
+    parts = torch_stages(tts.components)
+    texts = [t.text for t in read(work() / "texts" / "develop.jsonl") if t.kind == "sentence"]
+
+    def say(stage: str, name: str, number: int) -> Iterator[Wave]:
+        voice = studio.clone(name)
+        long = [u for u in corpus.read(name) if u.n_tokens > 60]
+        for seed, utterance in enumerate(long[listen.N_ENROLLED :][:n]):
+            if stage == "t3":
+                text = texts[-1 - number * n - seed]
+                yield tts.say(text, voice, seed=seed, max_tokens=400).samples
+            elif stage == "flow":
+                samples = np.round(utterance.samples() * 32767).astype(np.int16)
+                yield rebuilt(parts, tokens_of(tokenizer, samples), voice.flow, seed)
+            else:
+                yield revocoded(parts, utterance.samples(), seed)
+
+    for stage in stages.split(","):
+        right: dict[str, list[bool]] = {}
+        own: list[float] = []
+        names = [voice for voice in corpus.voices() if voice != NAME]
+        for number, name in enumerate(names):
+            for wave in say(stage, name, number):
+                found = match(judge.embed(wave, SAMPLES_PER_SECOND), name, known)
+                right.setdefault(name, []).append(found.is_right)
+                own.append(found.own)
+        n_right = sum(map(sum, right.values()))
+        each = ", ".join(f"{name} {sum(found)}" for name, found in right.items())
+        mean = f"similarity {np.mean(own):.2f}"
+        typer.echo(f"{stage}: {n_right} of {len(own)} nearest, {mean} ({each}; {n} each)")
+
+
+if __name__ == "__main__":
+    app = typer.Typer()
+    app.command("words")(words)
+    app.command("speakers")(speakers)
+    app()
