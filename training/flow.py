@@ -221,10 +221,15 @@ def teach_meanflow(
 ) -> None:
     """The student learns where the teacher's ten guided steps lead, half by half."""
     torch.set_num_threads(threads)
-    speech, student = Speech(), Flow(config(MEANFLOW))
+    teacher, speech, student = load(), Speech(), Flow(config(MEANFLOW))
+    student.load_state_dict(teacher.state_dict(), strict=False)
+    mixer = student.estimator.time_embed_mixer
+    assert mixer is not None
+    with torch.no_grad():  # begins as if there were only the start
+        mixer.weight.copy_(torch.eye(*mixer.weight.shape))
     plan = Plan(n_steps, rate=5e-4, bf16=True)
     draw = functools.partial(speech.batch, n_tokens=n_tokens)
-    distill(load(), student, draw, plan, MEANFLOW_FOLDER, minutes)
+    distill(teacher, student, draw, plan, MEANFLOW_FOLDER, minutes)
 
 
 def distill(
@@ -235,12 +240,7 @@ def distill(
     folder: Path,
     minutes: float | None,
 ) -> None:
-    """Train a student that begins as its teacher and shares all but the estimator with it."""
-    student.load_state_dict(teacher.state_dict(), strict=False)
-    mixer = student.estimator.time_embed_mixer
-    assert mixer is not None
-    with torch.no_grad():  # begins as if there were only the start
-        mixer.weight.copy_(torch.eye(*mixer.weight.shape))
+    """Train a student's estimator; it shares all else with its teacher."""
     for part in (student.input_embedding, student.encoder, student.encoder_proj):
         part.requires_grad_(False)  # shared with the teacher
     student.spk_embed_affine_layer.requires_grad_(False)

@@ -16,7 +16,7 @@ import torch
 import typer
 from numpy.typing import NDArray
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
 from nightingale.audio.mel import flow_mel
 from nightingale.audio.resample import resample
@@ -29,7 +29,16 @@ from nightingale.weights.manifest import BUNDLE
 from training import corpus
 from training.bend import MARK
 from training.clips import RATE
-from training.flow import ESTIMATOR, Batch, config, distill, losses, transformers, window_mask
+from training.flow import (
+    ESTIMATOR,
+    MEANFLOW,
+    Batch,
+    config,
+    distill,
+    losses,
+    transformers,
+    window_mask,
+)  # fmt: skip
 from training.loop import Plan, hasten, load_mean, processes, train
 from training.recite import NAME, tokens_of
 from training.work import work
@@ -139,15 +148,30 @@ def deeper(estimator: EstimatorConfig = ESTIMATOR) -> FlowConfig:
 def shipped() -> Flow:
     """The flow of the package with more blocks in its middle, which change nothing yet."""
     tensors = load_file(BUNDLE / "s3gen.safetensors")
-    known = {k.removeprefix("flow."): v.float() for k, v in tensors.items() if k[:5] == "flow."}
     flow = Flow(deeper())
-    missing, unknown = flow.load_state_dict(known, strict=False)
-    assert not unknown, unknown
-    n_known = len(flow.estimator.mid_blocks) if not missing else config().estimator.n_mid_blocks
-    for block in list(flow.estimator.mid_blocks)[n_known:]:
-        assert isinstance(block, Block)
-        make_identity(block)
+    load_shallow(flow, {k[5:]: v.float() for k, v in tensors.items() if k.startswith("flow.")})
     return flow
+
+
+def shipped_student(teacher: Flow) -> Flow:
+    """Likewise the mean-flow student; what it shares is the teacher's."""
+    own = load_file(BUNDLE / "s3gen_meanflow.safetensors")
+    shared = {k: v for k, v in teacher.state_dict().items() if not k.startswith("decoder.")}
+    student = Flow(deeper(MEANFLOW))
+    load_shallow(student, shared | {k[5:]: v.float() for k, v in own.items()})
+    return student
+
+
+def load_shallow(flow: Flow, tensors: dict[str, Tensor]) -> None:
+    """Tensors of a flow with as many blocks or fewer; the last ones are then made identity."""
+    prefix = "decoder.estimator.mid_blocks."
+    n_known = 1 + max(int(k.split(".")[3]) for k in tensors if k.startswith(prefix))
+    for number, block in enumerate(flow.estimator.mid_blocks):
+        assert isinstance(block, Block)
+        if number >= n_known:
+            make_identity(block)
+            tensors = tensors | block.state_dict(prefix=f"{prefix}{number}.")
+    flow.load_state_dict(tensors)
 
 
 @torch.no_grad()
@@ -173,20 +197,19 @@ def main(
 
 def load(folder: Path = FOLDER) -> Flow:
     """What was learned."""
-    is_student = folder == STUDENT
-    flow = Flow(deeper(replace(ESTIMATOR, meanflow=is_student)))
+    flow = Flow(deeper(MEANFLOW if folder == STUDENT else ESTIMATOR))
     load_mean(flow, folder)
     return flow
 
 
-def teach_meanflow(n_steps: int = 700, minutes: float | None = None, n_tokens: int = 300) -> None:
-    """As training.flow does, with these voices."""
+def teach_meanflow(n_steps: int = 200, minutes: float | None = None, n_tokens: int = 300) -> None:
+    """From the student that ships, as training.flow does, with these voices."""
     torch.set_num_threads(1)
     processes()
-    student = Flow(deeper(replace(ESTIMATOR, meanflow=True)))
-    speech = Speech()
-    plan = Plan(n_steps, rate=5e-4, warmup=100, every=100)
-    distill(load(), student, lambda step: speech.batch(step, n_tokens), plan, STUDENT, minutes)
+    teacher, speech = load(), Speech()
+    student = shipped_student(teacher)
+    plan = Plan(n_steps, rate=3e-4, warmup=30, every=50, average=0.99)
+    distill(teacher, student, lambda step: speech.batch(step, n_tokens), plan, STUDENT, minutes)
 
 
 if __name__ == "__main__":
