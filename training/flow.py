@@ -6,19 +6,16 @@ Half of them see everything, half through the windows that streaming will have.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 import typer
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from nightingale.backends.torch.flow.encoder import EncoderConfig, frame_mask
 from nightingale.backends.torch.flow.estimator import Estimator, EstimatorConfig, Transformer
@@ -31,10 +28,9 @@ from training.work import work
 
 ENCODER = EncoderConfig(d_model=128, n_heads=2, d_ffn=384, n_layers=2, n_up_layers=1)
 # Wide enough for two channels to each band: see `open_path`.
-ESTIMATOR = EstimatorConfig(
-    d_model=192, n_heads=4, d_head=32, d_ffn=384, d_time=128, n_mid_blocks=2, n_transformers=1
-)
-MEANFLOW = replace(ESTIMATOR, meanflow=True)
+SIZES = {"d_model": 192, "n_heads": 4, "d_head": 32, "d_ffn": 384, "d_time": 128}
+ESTIMATOR = EstimatorConfig(**SIZES, n_mid_blocks=2, n_transformers=1)
+MEANFLOW = EstimatorConfig(**SIZES, n_mid_blocks=2, n_transformers=1, meanflow=True)
 FOLDER = work() / "flow"
 MEANFLOW_FOLDER = work() / "meanflow"
 LENGTHS = (48, 96, 160, 256)  # tokens
@@ -116,27 +112,28 @@ def open_path(estimator: Estimator) -> None:
     """
     n_mel, width = estimator.config.n_mel, estimator.config.d_model
     pair = torch.cat((torch.eye(n_mel), -torch.eye(n_mel)))  # (160, 80)
-    blocks = list(estimator.blocks())
-    for block in blocks:
+    for block in (*estimator.down_blocks, *estimator.mid_blocks, *estimator.up_blocks):
         block.unit.block2.norm.weight.mul_(0.3)
         around = block.unit.res_conv
         around.weight.mul_(0.3)
         around.weight[:, : 2 * n_mel, 0] = torch.eye(width)[:, : 2 * n_mel]
-        _zero(around.bias)
-    entrance = blocks[0].unit.res_conv.weight
+        around.bias.zero_()
+    entrance = estimator.down_blocks[0].unit.res_conv.weight
     entrance[:, :n_mel, 0] = 0
     entrance[: 2 * n_mel, :n_mel, 0] = pair
     entrance[:, n_mel : 2 * n_mel].normal_(std=0.05)
-    first, last, final = blocks[0][2], blocks[-1][2], estimator.final_block.conv
+    first, last, final = (
+        estimator.down_blocks[0][2],
+        estimator.up_blocks[0][2],
+        estimator.final_block.conv,
+    )
     for conv in (first, last, final):
-        assert isinstance(conv, nn.Conv1d)
         conv.weight.mul_(0.3)
         conv.weight[: 2 * n_mel] = 0
         conv.weight[: 2 * n_mel, :, -1] = torch.eye(width)[: 2 * n_mel]
-        _zero(conv.bias)
+        conv.bias.zero_()
     n_large, large = 8, 60.0
     final.weight[-n_large:] = 0
-    assert final.bias is not None
     final.bias[-n_large:] = large * torch.tensor([1.0, -1.0]).repeat(n_large // 2)
     size = large * (n_large / width) ** 0.5
     estimator.final_block.norm.weight.fill_(size)
@@ -145,20 +142,15 @@ def open_path(estimator: Estimator) -> None:
     estimator.final_proj.weight[:, : 2 * n_mel, 0] -= pair.T / 1.1  # mish's slope
 
 
-def _zero(bias: Tensor | None) -> None:
-    assert bias is not None
-    bias.zero_()
-
-
 def velocity(
     estimator: Estimator, x: Tensor, known: Tensor, start: Tensor, end: Tensor, mask: Tensor | None
 ) -> Tensor:
     """What `Estimator.forward` computes, for rows with times of their own; known is (B, M, 240)."""
     shifts = estimator.shifts(start, end).unsqueeze(2).unbind(1)  # (B, 1, D) each
-    first, *middle, last = estimator.blocks()
+    first, last = estimator.down_blocks[0], estimator.up_blocks[0]
     skip = first(torch.cat((x, known), dim=-1), shifts[0], mask)
     h = first.end(skip)
-    for block, shift in zip(middle, shifts[1:-1], strict=True):
+    for block, shift in zip(estimator.mid_blocks, shifts[1:-1], strict=True):
         h = block(h, shift, mask)
     h = last.end(last(torch.cat((h, skip), dim=-1), shifts[-1], mask))
     final = estimator.final_proj
@@ -227,27 +219,13 @@ def teach_meanflow(
     assert mixer is not None
     with torch.no_grad():  # begins as if there were only the start
         mixer.weight.copy_(torch.eye(*mixer.weight.shape))
-    plan = Plan(n_steps, rate=5e-4, bf16=True)
-    draw = functools.partial(speech.batch, n_tokens=n_tokens)
-    distill(teacher, student, draw, plan, MEANFLOW_FOLDER, minutes)
-
-
-def distill(
-    teacher: Flow,
-    student: Flow,
-    draw: Callable[[int], Batch],
-    plan: Plan,
-    folder: Path,
-    minutes: float | None,
-) -> None:
-    """Train a student's estimator; it shares all else with its teacher."""
     for part in (student.input_embedding, student.encoder, student.encoder_proj):
         part.requires_grad_(False)  # shared with the teacher
     student.spk_embed_affine_layer.requires_grad_(False)
     hasten([*transformers(teacher), *transformers(student)])
 
     def losses_of(step: int) -> Losses:
-        batch = draw(step)
+        batch = speech.batch(step, n_tokens)
         mask = None if batch.mask is None else frame_mask(batch.mask)
         with torch.no_grad():
             _, known = know(teacher, batch)
@@ -261,7 +239,7 @@ def distill(
         b = F.mse_loss(x.detach() + 0.5 * second, points[2])
         return {"loss": a + 4 * b, "first": a, "second": b}
 
-    train(student, losses_of, plan, folder, minutes)
+    train(student, losses_of, Plan(n_steps, rate=5e-4, bf16=True), MEANFLOW_FOLDER, minutes)
 
 
 def follow(

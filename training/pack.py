@@ -18,7 +18,6 @@ import typer
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from nightingale.backends.torch.flow.model import Flow
 from nightingale.core import T3Prompt, Voice
 from nightingale.voice.clone import Encoders, clone
 from nightingale.weights.manifest import SUMS, sha256_of
@@ -56,13 +55,6 @@ def named(**parts: nn.Module) -> dict[str, Tensor]:
         for part, module in parts.items()
         for name, tensor in module.state_dict().items()
     }
-
-
-def write_meanflow(folder: Path, student: Flow) -> None:
-    """What the student does not share: its estimator."""
-    estimator = {k: v for k, v in named(flow=student).items() if k.startswith("flow.decoder.")}
-    file, rest = folder / "s3gen_meanflow.safetensors", "s3gen.safetensors"
-    write(file, estimator, torch.float16, config={"flow": student.config}, rest=rest)
 
 
 def own_voice(encoders: Encoders) -> Voice:
@@ -108,7 +100,15 @@ def main(folder: Path, draft: bool = True, meanflow: bool = True) -> None:
         },
     )
     if meanflow:
-        write_meanflow(folder, flow.load("meanflow"))
+        student = flow.load("meanflow")
+        estimator = {k: v for k, v in named(flow=student).items() if k.startswith("flow.decoder.")}
+        write(
+            folder / "s3gen_meanflow.safetensors",
+            estimator,
+            half,
+            config={"flow": student.config},
+            rest="s3gen.safetensors",
+        )
     reader = speakers.speaker_encoder()
     write(folder / "ve.safetensors", reader.state_dict(), half)
     voice = own_voice(Encoders(ear, reader, who))

@@ -21,8 +21,8 @@ from nightingale.measure.quality import Clip, Judge
 from nightingale.measure.transcriber import Transcriber
 from nightingale.pipeline import Nightingale
 from nightingale.weights.manifest import BUNDLE, SUMS, sha256_of
-from training import letters, phonemes, pitch, reader, refine
-from training.pack import named, write, write_meanflow
+from training import letters, phonemes, pitch, reader
+from training.pack import write
 from training.texts import read
 from training.work import work
 
@@ -39,8 +39,8 @@ def pack(
     also: str = "",
 ) -> None:
     """The model that ships, with the T3 of a training folder (--last: the weights of its last step,
-    not their running mean) and what it reads; --also draft,pitch,flow: its draft, the predictor of
-    training.pitch, and the flow of training.refine with its student."""
+    not their running mean) and what it reads; --also draft,pitch: its draft, and the predictor of
+    training.pitch."""
     folder.mkdir(parents=True, exist_ok=True)
     for file in [*BUNDLE.glob("*.safetensors"), *BUNDLE.glob("LICENSE*")]:
         shutil.copy(file, folder)
@@ -49,8 +49,6 @@ def pack(
         _write_t3(folder / "t3_draft.safetensors", reader.load("draft", spelled, ship))
     if "pitch" in also.split(","):
         _replace_pitch_predictor(folder / "s3gen.safetensors")
-    if "flow" in also.split(","):
-        _replace_flow(folder)
     tokenizer = BUNDLE / "tokenizer.json" if spelled else letters.FILE
     shutil.copy(tokenizer, folder / "tokenizer.json")
     if not spelled:
@@ -68,14 +66,6 @@ def _replace_pitch_predictor(file: Path) -> None:
     new = load_file(pitch.FOLDER / "mean.safetensors")
     tensors = load_file(file) | {f"{pitch.PREFIX}f0_predictor.{k}": v for k, v in new.items()}
     write(file, tensors, torch.float16, config=_config(file))
-
-
-def _replace_flow(folder: Path) -> None:
-    file, flow = folder / "s3gen.safetensors", refine.load()
-    tensors = load_file(file) | named(flow=flow)
-    write(file, tensors, torch.float16, config=_config(file) | {"flow": flow.config})
-    if (refine.STUDENT / "mean.safetensors").is_file():
-        write_meanflow(folder, refine.load(refine.STUDENT))
 
 
 def _config(file: Path) -> dict[str, Any]:
