@@ -30,6 +30,13 @@ STAGES = ("teacher", "vocoder", "flow", "t3")
 N_HEARD = 3  # utterances or sentences of each voice
 
 
+def chosen(stages: str, known: tuple[str, ...]) -> list[str]:
+    listed = stages.split(",")
+    if set(listed) - set(known):
+        raise typer.BadParameter(f"stages are {', '.join(known)}, not {stages!r}")
+    return listed
+
+
 @torch.inference_mode()
 def rendered(stages: TorchStages, mel: torch.Tensor, seed: int) -> Wave:
     samples: Wave = fade_in(stages.vocoder.vocode(mel, seed)).numpy()
@@ -70,7 +77,7 @@ def words(
                 wave = revocoded(parts, wave, seed) if stage == "vocoder" else wave
             yield Clip(wave, text.text, NAME)
 
-    for stage in stages.split(","):
+    for stage in chosen(stages, STAGES):
         report = ear.score(say(stage), {})
         n_right = sum(not row.words.rate for row in report.rows)
         typer.echo(f"{kind}, {stage}: {report.words}, {n_right} of {len(texts)} without error")
@@ -102,7 +109,7 @@ def speakers(folder: Path = BUNDLE, n: int = N_HEARD, stages: str = ",".join(STA
             else:
                 yield revocoded(parts, utterance.samples(), seed)
 
-    for stage in stages.split(","):
+    for stage in chosen(stages, STAGES[1:]):
         right: dict[str, list[bool]] = {}
         own: list[float] = []
         names = [voice for voice in corpus.voices() if voice != NAME]

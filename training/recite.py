@@ -8,6 +8,7 @@ again at any time, sample by sample.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import time
@@ -174,6 +175,8 @@ def main(
     texts, file = read(work() / "texts" / f"{what}.jsonl"), work() / what / f"{NAME}.jsonl"
     if kind:
         texts, file = [t for t in texts if t.kind == kind], file.parent / kind / file.name
+        if not texts:
+            raise typer.BadParameter(f"no text of {what}.jsonl is of the kind {kind!r}")
     if reverse:
         texts, file = texts[::-1], file.parent / "reverse" / file.name
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -220,6 +223,7 @@ def embed(voice: Voice, texts: list[Text]) -> None:
     np.save(speakers.VECTORS / f"{NAME}.npy", np.stack(found))
 
 
+@functools.cache
 def load_tokenizer() -> SpeechTokenizer:
     """The one that ships: its tokens stay what they are, whatever is trained anew."""
     return load_encoders(BUNDLE / "s3gen.safetensors", BUNDLE / "ve.safetensors").tokenizer

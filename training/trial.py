@@ -41,20 +41,23 @@ def pack(
     """The model that ships, with the T3 of a training folder (--last: the weights of its last step,
     not their running mean) and what it reads; --also draft,pitch: its draft, and the predictor of
     training.pitch."""
+    parts = set(also.split(",")) - {""}
+    if parts - {"draft", "pitch"}:
+        raise typer.BadParameter(f"--also knows draft and pitch, not {also!r}")
     folder.mkdir(parents=True, exist_ok=True)
     for file in [*BUNDLE.glob("*.safetensors"), *BUNDLE.glob("LICENSE*")]:
         shutil.copy(file, folder)
     _write_t3(folder / "t3_cfg.safetensors", reader.load(size, spelled, ship, last=last))
-    if "draft" in also.split(","):
+    if "draft" in parts:
         _write_t3(folder / "t3_draft.safetensors", reader.load("draft", spelled, ship))
-    if "pitch" in also.split(","):
+    if "pitch" in parts:
         _replace_pitch_predictor(folder / "s3gen.safetensors")
     tokenizer = BUNDLE / "tokenizer.json" if spelled else letters.FILE
     shutil.copy(tokenizer, folder / "tokenizer.json")
     if not spelled:
         shutil.copy(phonemes.FILE, folder / PRONUNCIATIONS)
-    parts = sorted(file for pattern in PARTS for file in folder.glob(pattern))
-    sums = "".join(f"{sha256_of(file)}  {file.name}\n" for file in parts)
+    files = sorted(file for pattern in PARTS for file in folder.glob(pattern))
+    sums = "".join(f"{sha256_of(file)}  {file.name}\n" for file in files)
     (folder / SUMS).write_text(sums, encoding="utf-8")
 
 
