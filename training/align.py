@@ -1,7 +1,6 @@
-"""When each word is said: the tokenizer's speller, held to the phonemes that were to be spoken.
+"""Word ends by CTC forced alignment with the phoneme head of the speech tokenizer.
 
-T3's watched heads are shown where in the text they should be; a rough diagonal was not enough for
-it to keep its place.
+They supervise T3's alignment heads; a rough diagonal was not enough for T3 to keep its place.
 """
 
 from __future__ import annotations
@@ -15,27 +14,27 @@ import torch
 import typer
 from numpy.typing import NDArray
 
-from training import bend, corpus
+from training import corpus, speed_perturbation
 from training.codes import BASE, N_DIGITS
 from training.corpus import Utterance
-from training.loop import load_mean
-from training.tokenizer import FOLDER, TOKENS, UNSPOKEN, Taught, phonemes_of
+from training.loop import load_ema
+from training.speech_tokenizer import FOLDER, TOKENS, UNSPOKEN, TokenizerWithHeads, phonemes_of
 from training.work import work
 
 ALIGNED = work() / "aligned"
 
 
-def spell(net: Taught, tokens: list[int]) -> NDArray[np.float32]:
+def phoneme_log_probs(net: TokenizerWithHeads, tokens: list[int]) -> NDArray[np.float32]:
     """(T, 1 + phonemes): log-probabilities of blank and phonemes at each token."""
     codes = torch.tensor(tokens)
     levels = torch.stack([codes // BASE**place % BASE - 1 for place in range(N_DIGITS)], dim=1)
     with torch.inference_mode():
-        spelled = net.spell(levels.float().T[None])[0].T.log_softmax(-1)
+        spelled = net.ctc_head(levels.float().T[None])[0].T.log_softmax(-1)
     return spelled.numpy()
 
 
-def last_of_each(spelled: NDArray[np.float32], said: list[int]) -> list[int]:
-    """Behind which token each phoneme is over, on the likeliest way through blanks and phonemes."""
+def ctc_phoneme_ends(spelled: NDArray[np.float32], said: list[int]) -> list[int]:
+    """After which token each phoneme ends: the Viterbi path through blanks and phonemes."""
     states = np.zeros(2 * len(said) + 1, np.int64)
     states[1::2] = said
     may_skip = np.zeros(len(states), bool)
@@ -59,12 +58,12 @@ def last_of_each(spelled: NDArray[np.float32], said: list[int]) -> list[int]:
 
 
 def word_ends(
-    net: Taught, number: dict[str, int], utterance: Utterance, tokens: list[int]
+    net: TokenizerWithHeads, number: dict[str, int], utterance: Utterance, tokens: list[int]
 ) -> list[int]:
-    """Behind which token each word of the text is over."""
+    """After which token each word of the text ends."""
     words = [[number[s] for s in word if s in number] for word in utterance.phonemes.split()]
     said = [sound for word in words for sound in word]
-    ends = last_of_each(spell(net, tokens), said)
+    ends = ctc_phoneme_ends(phoneme_log_probs(net, tokens), said)
     counts = np.cumsum([0] + [len(word) for word in words])
     return [ends[last - 1] if last else 0 for _, last in pairwise(counts)]
 
@@ -77,17 +76,17 @@ def main(only: str | None = None) -> None:
     """All voices that T3 learns from."""
     torch.set_num_threads(1)
     sizes = json.loads((FOLDER / "sizes.json").read_text())
-    net = Taught(**sizes)
-    load_mean(net, FOLDER)
+    net = TokenizerWithHeads(**sizes)
+    load_ema(net, FOLDER)
     phonemes = phonemes_of(corpus.training_set())
     assert len(phonemes) == sizes["n_phonemes"], "the tokenizer was trained on other speech"
     number = {sound: 1 + i for i, sound in enumerate(phonemes)}
     for voice in [only] if only else corpus.voices(more=True):
-        if not bend.is_bent(voice) and (TOKENS / f"{voice}.json").is_file():
+        if not speed_perturbation.is_perturbed(voice) and (TOKENS / f"{voice}.json").is_file():
             typer.echo(align(net, number, voice))
 
 
-def align(net: Taught, number: dict[str, int], voice: str) -> Path:
+def align(net: TokenizerWithHeads, number: dict[str, int], voice: str) -> Path:
     """{id: word ends} of a voice, kept."""
     tokens = json.loads((TOKENS / f"{voice}.json").read_text())
     found = {

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from training.letters import SPACE
+from training.text_tokenizer import SPACE
 
 IGNORED = -100
 

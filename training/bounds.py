@@ -21,9 +21,9 @@ from nightingale.measure.speakers import SpeakerJudge, centroid, match
 from nightingale.measure.stages import TorchStages, torch_stages
 from nightingale.measure.transcriber import Transcriber
 from nightingale.weights.manifest import BUNDLE
-from training import corpus, listen
-from training.recite import NAME, Voice, load_tokenizer, tokens_of
+from training import corpus, evaluate
 from training.texts import read
+from training.token_corpus import NAME, FastTeacher, load_tokenizer, tokens_of
 from training.work import work
 
 STAGES = ("teacher", "vocoder", "flow", "t3")
@@ -62,8 +62,8 @@ def words(
     tokens = {row["id"]: row["tokens"] for row in rows}
     texts = [t for t in read(work() / "texts" / "develop.jsonl") if t.kind == kind]
     texts = [text for text in texts if text.id in tokens][:n]
-    ear, teacher = Judge(Transcriber(work() / "assets", 1)), Voice(work() / "assets")
-    tts = listen.Studio(folder, n).tts("standard")
+    ear, teacher = Judge(Transcriber(work() / "assets", 1)), FastTeacher(work() / "assets")
+    tts = evaluate.Synthesizer(folder, n).tts("standard")
     parts, prompt = torch_stages(tts.components), tts.components.voice.flow
 
     def say(stage: str) -> Iterator[Clip]:
@@ -86,20 +86,20 @@ def words(
 def speakers(folder: Path = BUNDLE, n: int = N_HEARD, stages: str = ",".join(STAGES[1:])) -> None:
     """How often the right one of all voices is the nearest, behind each stage."""
     torch.set_num_threads(1)
-    judge, clips = SpeakerJudge(work() / "assets"), list(listen.enrolled())
+    judge, clips = SpeakerJudge(work() / "assets"), list(evaluate.enrolled())
     known = {
         name: centroid([judge.embed(c.samples, c.rate_hz) for c in clips if c.voice == name])
         for name in corpus.voices()
     }
-    studio, tokenizer = listen.Studio(folder, n), load_tokenizer()
-    tts = studio.tts("standard")
+    synthesizer, tokenizer = evaluate.Synthesizer(folder, n), load_tokenizer()
+    tts = synthesizer.tts("standard")
     parts = torch_stages(tts.components)
     texts = [t.text for t in read(work() / "texts" / "develop.jsonl") if t.kind == "sentence"]
 
     def say(stage: str, name: str, number: int) -> Iterator[Wave]:
-        voice = studio.clone(name)
+        voice = synthesizer.clone(name)
         long = [u for u in corpus.read(name) if u.n_tokens > 60]
-        for seed, utterance in enumerate(long[listen.N_ENROLLED :][:n]):
+        for seed, utterance in enumerate(long[evaluate.N_ENROLLED :][:n]):
             if stage == "t3":
                 text = texts[-1 - number * n - seed]
                 yield tts.say(text, voice, seed=seed, max_tokens=400).samples

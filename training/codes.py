@@ -1,8 +1,8 @@
-"""What codes have in common: eight digits, so that what is learned of one holds for its kin.
+"""Factorized embeddings of speech codes: rows share parameters by their eight base-3 digits.
 
-There are 6561 of them, many are rare, and a table of free rows learns each on its own: a flow with
-one had not learned rare codes after 5000 steps. While it is trained, a row here is the sum of what
-its digits and pairs of digits say, and a rest of its own; afterwards it is a plain table again.
+There are 6561 codes, many are rare, and a plain table learns each on its own: a flow with one had
+not learned rare codes after 5000 steps. In training a row is the sum of embeddings of its digits
+and pairs of digits and a residual of its own; afterwards it is merged into a plain table.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def features() -> Tensor:
     return torch.cat((alone, *pairs), dim=1).float()
 
 
-class Kinship(nn.Module):
-    """Adds to each row what its digits say; rows behind the codes have none."""
+class DigitEmbedding(nn.Module):
+    """Adds the embeddings of its digits to each row; rows beyond the codes have none."""
 
     def __init__(self, n_rows: int, width: int) -> None:
         super().__init__()
@@ -45,18 +45,18 @@ class Kinship(nn.Module):
         return rest + self.features @ self.said
 
 
-def relate(layer: nn.Embedding | nn.Linear, spread: float) -> None:
-    """Let the rows of a table or of a last layer be related; `spread` of what they are at first."""
+def add_digit_embedding(layer: nn.Embedding | nn.Linear, spread: float) -> None:
+    """Factorize an embedding or an output layer; `spread`: standard deviation of its first rows."""
     n_rows, width = layer.weight.shape
     with torch.no_grad():
         layer.weight.normal_(0, 0.2 * spread)
-    kinship = Kinship(n_rows, width)
+    digits = DigitEmbedding(n_rows, width)
     n_said = N_DIGITS + N_DIGITS * (N_DIGITS - 1) // 2
     with torch.no_grad():
-        kinship.said.normal_(0, spread / n_said**0.5)
-    parametrize.register_parametrization(layer, "weight", kinship)
+        digits.said.normal_(0, spread / n_said**0.5)
+    parametrize.register_parametrization(layer, "weight", digits)
 
 
-def settle(layer: nn.Embedding | nn.Linear) -> None:
-    """A plain table again."""
+def merge_digit_embedding(layer: nn.Embedding | nn.Linear) -> None:
+    """Back to a plain table."""
     parametrize.remove_parametrizations(layer, "weight", leave_parametrized=True)

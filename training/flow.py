@@ -22,20 +22,20 @@ from nightingale.backends.torch.flow.estimator import Estimator, EstimatorConfig
 from nightingale.backends.torch.flow.model import Flow, FlowConfig
 from training import codes, corpus, speakers
 from training.corpus import FLOW_MEL
-from training.loop import Losses, Plan, hasten, load_mean, train
-from training.tokenizer import tokens_by_voice
+from training.loop import Losses, Schedule, compile_blocks, load_ema, train
+from training.speech_tokenizer import tokens_by_voice
 from training.work import work
 
 ENCODER = EncoderConfig(d_model=128, n_heads=2, d_ffn=384, n_layers=2, n_up_layers=1)
-# Wide enough for two channels to each band: see `open_path`.
+# Wide enough for two channels to each band: see `init_noise_path`.
 SIZES = {"d_model": 192, "n_heads": 4, "d_head": 32, "d_ffn": 384, "d_time": 128}
 ESTIMATOR = EstimatorConfig(**SIZES, n_mid_blocks=2, n_transformers=1)
 MEANFLOW = EstimatorConfig(**SIZES, n_mid_blocks=2, n_transformers=1, meanflow=True)
 FOLDER = work() / "flow"
 MEANFLOW_FOLDER = work() / "meanflow"
 LENGTHS = (48, 96, 160, 256)  # tokens
-DROP = 0.2  # rows that learn to speak without being told anything, for guidance
-OWN = 0.6  # of the rows are in the voice that comes along; the others share the rest
+UNCONDITIONAL = 0.2  # of the rows, for classifier-free guidance
+MAIN_VOICE_SHARE = 0.6  # of the rows are in the voice that comes along; the others share the rest
 
 
 def config(estimator: EstimatorConfig = ESTIMATOR) -> FlowConfig:
@@ -51,7 +51,7 @@ class Batch:
     mask: Tensor | None  # (T, T)
 
 
-class Speech:
+class FlowDataset:
     """Each voice's tokens and frames, laid end to end in a random order."""
 
     def __init__(self) -> None:
@@ -77,7 +77,9 @@ class Speech:
         rows = []
         for _ in range(max(1, n_tokens // length)):
             voice = (
-                "heart" if random.random() < OWN or not self._rest else random.choice(self._rest)
+                "heart"
+                if random.random() < MAIN_VOICE_SHARE or not self._rest
+                else random.choice(self._rest)
             )
             tokens, vectors = self._tokens[voice], self._xvectors[voice]
             at = int(random.integers(len(tokens) - length))
@@ -102,7 +104,7 @@ def window_mask(n_tokens: int, n_prompt: int, random: np.random.Generator) -> Te
 
 
 @torch.no_grad()
-def open_path(estimator: Estimator) -> None:
+def init_noise_path(estimator: Estimator) -> None:
     """Let noise through the network from the first step on: the velocity is the mel less the noise.
 
     By itself it does not find that out: after 9,500 steps it guessed almost without looking at x.
@@ -157,8 +159,8 @@ def velocity(
     return F.linear(estimator.final_block(h), final.weight[..., 0], final.bias)
 
 
-def know(flow: Flow, batch: Batch) -> tuple[Tensor, Tensor]:
-    """mu, (B, M, 80), and all that the estimator is told, (B, M, 240)."""
+def conditioning(flow: Flow, batch: Batch) -> tuple[Tensor, Tensor]:
+    """mu, (B, M, 80), and all that conditions the estimator, (B, M, 240)."""
     mu = flow.encoder_proj(flow.encoder(flow.input_embedding(batch.tokens), batch.mask))
     speaker = flow.spk_embed_affine_layer(F.normalize(batch.xvector, dim=1))
     cond = batch.mel.clone()
@@ -167,9 +169,9 @@ def know(flow: Flow, batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def losses(flow: Flow, batch: Batch) -> Losses:
-    mu, known = know(flow, batch)
+    mu, known = conditioning(flow, batch)
     n = len(mu)
-    known = known * (torch.rand(n) >= DROP)[:, None, None]
+    known = known * (torch.rand(n) >= UNCONDITIONAL)[:, None, None]
     time = 1 - torch.cos(torch.rand(n) * math.pi / 2)
     noise = torch.randn_like(batch.mel)
     x = torch.lerp(noise, batch.mel, time[:, None, None])
@@ -184,12 +186,12 @@ def main(
     n_steps: int = 10_000, minutes: float | None = None, threads: int = 1, n_tokens: int = 1000
 ) -> None:
     torch.set_num_threads(threads)
-    flow, speech = Flow(config()), Speech()
-    open_path(flow.estimator)
-    codes.relate(flow.input_embedding, 1.0)
-    hasten(transformers(flow))
-    plan = Plan(n_steps, rate=1e-3, bf16=True)
-    train(flow, lambda step: losses(flow, speech.batch(step, n_tokens)), plan, FOLDER, minutes)
+    flow, speech = Flow(config()), FlowDataset()
+    init_noise_path(flow.estimator)
+    codes.add_digit_embedding(flow.input_embedding, 1.0)
+    compile_blocks(transformers(flow))
+    schedule = Schedule(n_steps, lr=1e-3, bf16=True)
+    train(flow, lambda step: losses(flow, speech.batch(step, n_tokens)), schedule, FOLDER, minutes)
 
 
 def transformers(flow: Flow) -> list[Transformer]:
@@ -201,19 +203,19 @@ def load(folder: str = "flow") -> Flow:
     is_student = folder == "meanflow"
     flow = Flow(config(MEANFLOW if is_student else ESTIMATOR))
     if not is_student:
-        codes.relate(flow.input_embedding, 1.0)
-    load_mean(flow, work() / folder)
+        codes.add_digit_embedding(flow.input_embedding, 1.0)
+    load_ema(flow, work() / folder)
     if not is_student:
-        codes.settle(flow.input_embedding)
+        codes.merge_digit_embedding(flow.input_embedding)
     return flow
 
 
-def teach_meanflow(
+def distill_meanflow(
     n_steps: int = 700, minutes: float | None = None, threads: int = 1, n_tokens: int = 300
 ) -> None:
     """The student learns where the teacher's ten guided steps lead, half by half."""
     torch.set_num_threads(threads)
-    teacher, speech, student = load(), Speech(), Flow(config(MEANFLOW))
+    teacher, speech, student = load(), FlowDataset(), Flow(config(MEANFLOW))
     student.load_state_dict(teacher.state_dict(), strict=False)
     mixer = student.estimator.time_embed_mixer
     assert mixer is not None
@@ -222,14 +224,14 @@ def teach_meanflow(
     for part in (student.input_embedding, student.encoder, student.encoder_proj):
         part.requires_grad_(False)  # shared with the teacher
     student.spk_embed_affine_layer.requires_grad_(False)
-    hasten([*transformers(teacher), *transformers(student)])
+    compile_blocks([*transformers(teacher), *transformers(student)])
 
     def losses_of(step: int) -> Losses:
         batch = speech.batch(step, n_tokens)
         mask = None if batch.mask is None else frame_mask(batch.mask)
         with torch.no_grad():
-            _, known = know(teacher, batch)
-            points = follow(teacher.estimator, torch.randn_like(batch.mel), known, mask)
+            _, known = conditioning(teacher, batch)
+            points = guided_trajectory(teacher.estimator, torch.randn_like(batch.mel), known, mask)
         half = torch.full((len(known),), 0.5)
         zero, one = torch.zeros_like(half), torch.ones_like(half)
         first = velocity(student.estimator, points[0], known, zero, half, mask)
@@ -239,10 +241,10 @@ def teach_meanflow(
         b = F.mse_loss(x.detach() + 0.5 * second, points[2])
         return {"loss": a + 4 * b, "first": a, "second": b}
 
-    train(student, losses_of, Plan(n_steps, rate=5e-4, bf16=True), MEANFLOW_FOLDER, minutes)
+    train(student, losses_of, Schedule(n_steps, lr=5e-4, bf16=True), MEANFLOW_FOLDER, minutes)
 
 
-def follow(
+def guided_trajectory(
     estimator: Estimator, x: Tensor, known: Tensor, mask: Tensor | None, n_half: int = 5
 ) -> list[Tensor]:
     """Guided steps from noise to speech: their beginning, middle and end, (B, M, 80) each."""
@@ -254,8 +256,8 @@ def follow(
     for times in (first, second):
         for now, then in itertools.pairwise(times):
             when = now.expand(2 * rows)
-            told, untold = velocity(estimator, torch.cat((x, x)), both, when, when, mask).chunk(2)
-            x = x + (then - now) * ((1 + guidance) * told - guidance * untold)
+            cond, uncond = velocity(estimator, torch.cat((x, x)), both, when, when, mask).chunk(2)
+            x = x + (then - now) * ((1 + guidance) * cond - guidance * uncond)
         points.append(x)
     return points
 
@@ -263,5 +265,5 @@ def follow(
 if __name__ == "__main__":
     app = typer.Typer()
     app.command("train")(main)
-    app.command("meanflow")(teach_meanflow)
+    app.command("meanflow")(distill_meanflow)
     app()

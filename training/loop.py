@@ -21,49 +21,56 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 Losses = dict[str, Tensor]  # the first one is what is minimised
-MAX_LOST = 20  # steps in a row that could not be taken
+MAX_SKIPPED = 20  # steps in a row without finite gradients
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """How long and how fast."""
+class Schedule:
+    """Optimizer steps, learning rate and what goes with them."""
 
     n_steps: int
-    rate: float = 1e-3
+    lr: float = 1e-3
     warmup: int = 300
-    floor: float = 0.02  # of the rate, at the end of its cosine
-    clip: float = 1.0
-    average: float = 0.999  # weights that are kept are a running mean of this memory
-    decay: float = 0.01
-    every: int = 500  # steps between checkpoints
-    stop: int | None = None  # leave off here for now; the rate is that of the whole plan
+    min_lr: float = 0.02  # share of lr at the end of its cosine
+    max_norm: float = 1.0  # of the gradients
+    ema_decay: float = 0.999  # of the running mean of the weights, which is what is kept
+    weight_decay: float = 0.01
+    checkpoint_every: int = 500  # steps
+    stop: int | None = None  # pause at this step; lr is that of the whole schedule
     bf16: bool = False
 
-    def rate_at(self, step: int) -> float:
+    def lr_at(self, step: int) -> float:
         if step < self.warmup:
-            return self.rate * (step + 1) / self.warmup
+            return self.lr * (step + 1) / self.warmup
         done = (step - self.warmup) / max(1, self.n_steps - self.warmup)
-        return self.rate * (self.floor + (1 - self.floor) * (1 + math.cos(math.pi * done)) / 2)
+        cosine = (1 + math.cos(math.pi * done)) / 2
+        return self.lr * (self.min_lr + (1 - self.min_lr) * cosine)
 
 
 def train(
     net: nn.Module,
     losses: Callable[[int], Losses],
-    plan: Plan,
+    schedule: Schedule,
     folder: Path,
     minutes: float | None = None,
 ) -> bool:
-    """Go on from the last checkpoint; whether the plan was completed. The mean is kept in `net`."""
+    """Go on from the last checkpoint; whether the schedule was completed.
+
+    `net` ends with the exponential moving average (EMA) of its weights."""
     folder.mkdir(parents=True, exist_ok=True)
     rank, n_processes = processes()
     optimizer = torch.optim.AdamW(
-        net.parameters(), lr=plan.rate, betas=(0.9, 0.98), weight_decay=plan.decay, fused=True
+        net.parameters(),
+        lr=schedule.lr,
+        betas=(0.9, 0.98),
+        weight_decay=schedule.weight_decay,
+        fused=True,
     )
     mean = {name: tensor.detach().clone() for name, tensor in net.state_dict().items()}
     first = _resume(folder, net, optimizer, mean)
     until = None if minutes is None else time.monotonic() + 60 * minutes
-    last = min(plan.n_steps, plan.stop or plan.n_steps)
-    step, n_lost = first, 0
+    last = min(schedule.n_steps, schedule.stop or schedule.n_steps)
+    step, n_skipped = first, 0
     columns = "{task.description}", BarColumn(), "{task.completed}/{task.total}"
     with (
         Progress(
@@ -71,15 +78,17 @@ def train(
         ) as bar,
         (folder / "losses.jsonl").open("a") as log,
     ):
-        task = bar.add_task(folder.name, total=plan.n_steps, completed=first, shown="")
+        task = bar.add_task(folder.name, total=schedule.n_steps, completed=first, shown="")
         for step in range(first, last):
             for group in optimizer.param_groups:
-                group["lr"] = plan.rate_at(step)
-            values = _step(net, losses, plan, optimizer, step * n_processes + rank)
-            n_lost = 0 if values["norm"].isfinite() else n_lost + 1
-            if n_lost == MAX_LOST:
-                raise ArithmeticError(f"{n_lost} gradients in a row that are no numbers")
-            _remember(mean, net, min(plan.average, (1 + step) / (10 + step)))
+                group["lr"] = schedule.lr_at(step)
+            values = _step(net, losses, schedule, optimizer, step * n_processes + rank)
+            n_skipped = 0 if values["norm"].isfinite() else n_skipped + 1
+            if n_skipped == MAX_SKIPPED:
+                raise ArithmeticError(
+                    f"{n_skipped} steps in a row with gradients that are not finite"
+                )
+            _update_ema(mean, net, min(schedule.ema_decay, (1 + step) / (10 + step)))
             if step % 20 == 0 and rank == 0:
                 shown = {name: round(float(value), 4) for name, value in values.items()}
                 log.write(json.dumps({"step": step, **shown}) + "\n")
@@ -88,14 +97,16 @@ def train(
                     task, completed=step + 1, shown=" ".join(f"{k} {v}" for k, v in shown.items())
                 )
             is_over = _any(until is not None and time.monotonic() > until)
-            if rank == 0 and ((step + 1) % plan.every == 0 or step + 1 == last or is_over):
+            if rank == 0 and (
+                (step + 1) % schedule.checkpoint_every == 0 or step + 1 == last or is_over
+            ):
                 _keep(folder, net, optimizer, mean, step + 1)
             if is_over:
                 break
     if rank == 0:
         draw(folder)
     net.load_state_dict(mean)
-    return step + 1 >= plan.n_steps
+    return step + 1 >= schedule.n_steps
 
 
 def processes() -> tuple[int, int]:
@@ -129,15 +140,15 @@ def _share_gradients(net: nn.Module) -> None:
         grad.copy_(part.view_as(grad))
 
 
-def hasten(blocks: Iterable[nn.Module]) -> None:
+def compile_blocks(blocks: Iterable[nn.Module]) -> None:
     """Compile blocks that take most of the time: a minute once, then 1.3 to 1.5 times as fast."""
     torch._dynamo.config.recompile_limit = 64
     for block in blocks:
         block.forward = torch.compile(block.forward, dynamic=True)
 
 
-def load_mean(net: nn.Module, folder: Path) -> nn.Module:
-    """The weights that training kept, ready for use."""
+def load_ema(net: nn.Module, folder: Path) -> nn.Module:
+    """The EMA of the weights, ready for inference."""
     net.load_state_dict(load_file(folder / "mean.safetensors"))
     return net.eval().requires_grad_(False)
 
@@ -145,27 +156,27 @@ def load_mean(net: nn.Module, folder: Path) -> nn.Module:
 def _step(
     net: nn.Module,
     losses: Callable[[int], Losses],
-    plan: Plan,
+    schedule: Schedule,
     optimizer: torch.optim.Optimizer,
     step: int,
 ) -> Losses:
     torch.manual_seed(step)
-    with torch.autocast("cpu", torch.bfloat16, enabled=plan.bf16):
+    with torch.autocast("cpu", torch.bfloat16, enabled=schedule.bf16):
         values = losses(step)
     optimizer.zero_grad(set_to_none=True)
     torch.autograd.backward(next(iter(values.values())))
     _share_gradients(net)
-    norm = nn.utils.clip_grad_norm_(net.parameters(), plan.clip)
+    norm = nn.utils.clip_grad_norm_(net.parameters(), schedule.max_norm)
     if norm.isfinite():
         optimizer.step()
     return {name: value.detach() for name, value in values.items()} | {"norm": norm}
 
 
 @torch.no_grad()
-def _remember(mean: dict[str, Tensor], net: nn.Module, memory: float) -> None:
+def _update_ema(mean: dict[str, Tensor], net: nn.Module, decay: float) -> None:
     state = net.state_dict()
     floating = [name for name, tensor in mean.items() if tensor.is_floating_point()]
-    torch._foreach_lerp_([mean[n] for n in floating], [state[n] for n in floating], 1 - memory)
+    torch._foreach_lerp_([mean[n] for n in floating], [state[n] for n in floating], 1 - decay)
 
 
 def _keep(

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from nightingale.core import T3Prompt, Voice
 from nightingale.voice.clone import Encoders, clone
 from nightingale.weights.manifest import SUMS, sha256_of
-from training import corpus, flow, letters, speakers, t3, tokenizer, vocoder
+from training import corpus, flow, speakers, speech_tokenizer, t3, text_tokenizer, vocoder
 
 N_PROMPT_TOKENS = 90  # of the voice that comes along: short, because every request pays for it
 
@@ -87,7 +87,7 @@ def main(folder: Path, draft: bool = True, meanflow: bool = True) -> None:
         file = folder / f"{name}.safetensors"
         write(file, model.state_dict(), brain, config={"t3": model.config})
     sound = vocoder.load()
-    decoder, ear, who = flow.load(), tokenizer.load(), speakers.load()
+    decoder, ear, who = flow.load(), speech_tokenizer.load(), speakers.load()
     write(
         folder / "s3gen.safetensors",
         named(flow=decoder, mel2wav=sound, tokenizer=ear, speaker_encoder=who),
@@ -95,7 +95,7 @@ def main(folder: Path, draft: bool = True, meanflow: bool = True) -> None:
         config={
             "flow": decoder.config,
             "mel2wav": vocoder.CONFIG,
-            "tokenizer": tokenizer.CONFIG,
+            "tokenizer": speech_tokenizer.CONFIG,
             "speaker_encoder": speakers.CONFIG,
         },
     )
@@ -113,7 +113,7 @@ def main(folder: Path, draft: bool = True, meanflow: bool = True) -> None:
     write(folder / "ve.safetensors", reader.state_dict(), half)
     voice = own_voice(Encoders(ear, reader, who))
     write(folder / "conds.safetensors", conds(voice), torch.float32)
-    shutil.copy(letters.FILE, folder / "tokenizer.json")
+    shutil.copy(text_tokenizer.FILE, folder / "tokenizer.json")
     parts = [*sorted(folder.glob("*.safetensors")), folder / "tokenizer.json"]
     sums = "".join(f"{sha256_of(file)}  {file.name}\n" for file in parts)
     (folder / SUMS).write_text(sums, encoding="utf-8")

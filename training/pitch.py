@@ -21,7 +21,7 @@ from nightingale.audio.mel import flow_mel
 from nightingale.backends.torch.vocoder.model import F0_CONTEXT, Vocoder
 from nightingale.weights.manifest import BUNDLE
 from training import corpus
-from training.loop import Losses, Plan, train
+from training.loop import Losses, Schedule, train
 from training.vocoder import CONFIG, VOICED_HZ
 from training.work import work
 
@@ -77,7 +77,7 @@ def wrong(predictor: nn.Module, teacher: nn.Module, mel: Tensor) -> str:
     )
 
 
-def main(n_steps: int = 1500, n_pieces: int = 24) -> None:
+def main(n_steps: int = 1500, n_segments: int = 24) -> None:
     torch.set_num_threads(1)
     kept, held_out = [], []
     for voice in corpus.voices():
@@ -89,9 +89,14 @@ def main(n_steps: int = 1500, n_pieces: int = 24) -> None:
     teacher = shipped().eval().requires_grad_(False)
     predictor, sample = copy.deepcopy(teacher).requires_grad_(True), draw(held_out, 500, 0)
     typer.echo(f"wrongly voiced or not, before: {wrong(predictor, teacher, sample)}")
-    plan = Plan(n_steps, rate=5e-4, warmup=50, clip=20.0, decay=0.0, average=0.98)
+    schedule = Schedule(
+        n_steps, lr=5e-4, warmup=50, max_norm=20.0, weight_decay=0.0, ema_decay=0.98
+    )
     train(
-        predictor, lambda step: losses(predictor, teacher, draw(kept, n_pieces, step)), plan, FOLDER
+        predictor,
+        lambda step: losses(predictor, teacher, draw(kept, n_segments, step)),
+        schedule,
+        FOLDER,
     )
     typer.echo(f"after: {wrong(predictor, teacher, sample)}")
 

@@ -19,7 +19,7 @@ from nightingale.audio.mel import kaldi_fbank
 from nightingale.voice.speaker_encoder import DEAD_TENSORS, SpeakerEncoder
 from nightingale.voice.xvector import XVector, XVectorConfig
 from training import corpus
-from training.loop import Losses, Plan, load_mean, train
+from training.loop import Losses, Schedule, load_ema, train
 from training.work import work
 
 D_XVECTOR = 192
@@ -79,7 +79,7 @@ def targets_by_voice() -> dict[str, NDArray[np.float32]]:
     return {v: ((x - center) / spread @ turn).astype(np.float32) for v, x in vectors.items()}
 
 
-class Pupil(nn.Module):
+class XVectorStudent(nn.Module):
     """The x-vector network; while it learns, its norms are those of each batch and are recorded."""
 
     def __init__(self) -> None:
@@ -96,8 +96,8 @@ def main(n_steps: int = 700, minutes: float | None = None, threads: int = 1) -> 
     vectors = targets_by_voice()
     vectors = {voice: vectors[voice] for voice in vectors if voice not in corpus.HELD_OUT_VOICES}
     fbanks = {voice: torch.stack([kaldi_fbank(clip) for clip in clips(voice)]) for voice in vectors}
-    names, pupil = sorted(vectors), Pupil()
-    let_norms_learn(pupil)
+    names, student = sorted(vectors), XVectorStudent()
+    make_norms_trainable(student)
 
     def losses(step: int) -> Losses:
         random = np.random.default_rng((11, step))
@@ -110,13 +110,13 @@ def main(n_steps: int = 700, minutes: float | None = None, threads: int = 1) -> 
             wanted.append(torch.from_numpy(vectors[voice][clip]))
         fbank = torch.stack(rows)
         fbank = fbank - fbank.mean(1, keepdim=True)
-        loss = 1 - F.cosine_similarity(pupil(fbank), torch.stack(wanted), dim=1).mean()
+        loss = 1 - F.cosine_similarity(student(fbank), torch.stack(wanted), dim=1).mean()
         return {"loss": loss}
 
-    train(pupil, losses, Plan(n_steps, rate=1e-3), FOLDER, minutes)
+    train(student, losses, Schedule(n_steps, lr=1e-3), FOLDER, minutes)
 
 
-class LearningNorm(nn.Module):
+class TrainableBatchNorm(nn.Module):
     """What a norm of the network is while it learns: that of the batch, which is recorded."""
 
     running_mean: Tensor
@@ -129,16 +129,16 @@ class LearningNorm(nn.Module):
         return F.batch_norm(x, *statistics, self.weight, self.bias, training=True, momentum=0.05)
 
 
-def let_norms_learn(pupil: Pupil) -> None:
-    for module in pupil.modules():
+def make_norms_trainable(student: XVectorStudent) -> None:
+    for module in student.modules():
         if hasattr(module, "running_mean"):
-            module.__class__ = LearningNorm
+            module.__class__ = TrainableBatchNorm
 
 
 def load() -> XVector:
-    pupil = Pupil()
-    load_mean(pupil, FOLDER)
-    return pupil.network
+    student = XVectorStudent()
+    load_ema(student, FOLDER)
+    return student.network
 
 
 def embed_all() -> None:

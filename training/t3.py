@@ -1,7 +1,7 @@
-"""T3, small, and its still smaller draft: from letters to speech tokens.
+"""The first Fledgling's T3 and its draft model: from letters to speech tokens.
 
-Batches hold texts of one length, so the only padding is behind the speech, where nobody looks. Two
-heads are shown which letter of the text is being said; they stay the ones that align.
+Batches hold texts of one length, so the only padding is after the speech, where no loss is. Two
+attention heads are supervised to follow the text; they are the alignment heads at inference.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from nightingale.backends.torch.t3.llama import rotate
 from nightingale.backends.torch.t3.model import CONFIGS, T3
 from nightingale.core import END_OF_SPEECH
 from nightingale.text.tokenizer import FledglingTokenizer
-from training import align, bend, codes, corpus, letters, speakers
+from training import align, codes, corpus, speakers, speed_perturbation, text_tokenizer
 from training.batch import IGNORED, Batch, places
 from training.corpus import Utterance
-from training.loop import Losses, Plan, hasten, load_mean, train
-from training.tokenizer import tokens_by_voice
+from training.loop import Losses, Schedule, compile_blocks, load_ema, train
+from training.speech_tokenizer import tokens_by_voice
 from training.work import work
 
 CONFIG = CONFIGS["fledgling"]
 DRAFT = replace(CONFIG, n_layers=2, d_model=64, n_heads=2, d_ffn=192, alignment_heads=((1, 0),))
 EXAGGERATION = 0.5
 DROP_TEXT = 0.1
-MISTAKES = 0.08
+CORRUPTED = 0.08
 NEAR = 3.0  # letters
 
 
-class Lessons:
+class LetterDataset:
     """Texts, tokens and voices."""
 
     def __init__(self, n_positions: int) -> None:
         self._tokens = tokens_by_voice()
         self._vectors = speakers.vectors_by_voice()
         self._ends = align.word_ends_by_voice()
-        tokenizer = FledglingTokenizer(letters.FILE)
+        tokenizer = FledglingTokenizer(text_tokenizer.FILE)
         self._by_voice: dict[str, list[Utterance]] = {}
         by_length: dict[int, list[tuple[Utterance, list[int]]]] = {}
         for utterance in corpus.training_set(more=True):
-            if bend.is_bent(utterance.voice):
+            if speed_perturbation.is_perturbed(utterance.voice):
                 continue  # reads too fast or too slowly
             if utterance.id in self._ends.get(utterance.voice, {}):
                 ids = tokenizer.encode(utterance.text)
@@ -101,7 +101,7 @@ def _who(utterance: Utterance) -> str:
     return "heart" if utterance.voice == corpus.MORE else utterance.voice
 
 
-def hidden(t3: T3, batch: Batch, keep_text: Tensor) -> tuple[Tensor, int, int]:
+def hidden_states(t3: T3, batch: Batch, keep_text: Tensor) -> tuple[Tensor, int, int]:
     """(B, S, D) in front of every speech token, and where text begins and ends."""
     n_rows, n_text, n_speech = len(batch.text), batch.text.shape[1], batch.speech.shape[1]
     encoder = t3.cond_enc
@@ -123,21 +123,21 @@ def hidden(t3: T3, batch: Batch, keep_text: Tensor) -> tuple[Tensor, int, int]:
 
 
 @torch.compile(dynamic=True)
-def surprise(states: Tensor, head: Tensor, wanted: Tensor) -> Tensor:
+def token_loss(states: Tensor, head: Tensor, wanted: Tensor) -> Tensor:
     """Cross entropy; compiled, because most of it is passes over seven thousand logits a token."""
     guess = F.linear(states, head).flatten(0, 1).float()
     return F.cross_entropy(guess, wanted.flatten(), ignore_index=IGNORED)
 
 
-def mistaken(batch: Batch) -> Batch:
-    """Some of what was said is wrong, as it will be when it was drawn: text must set it right."""
-    wrong = torch.rand(batch.speech.shape) < MISTAKES
+def corrupted(batch: Batch) -> Batch:
+    """With some speech tokens replaced at random, as sampling errors will be."""
+    wrong = torch.rand(batch.speech.shape) < CORRUPTED
     drawn = batch.speech.flatten()[torch.randint(batch.speech.numel(), batch.speech.shape)]
     return replace(batch, speech=torch.where(wrong, drawn, batch.speech))
 
 
-class Watcher:
-    """Sees where some heads look from speech to text."""
+class AlignmentProbe:
+    """Attention of the alignment heads from speech to text."""
 
     def __init__(self, t3: T3) -> None:
         self._t3 = t3
@@ -149,7 +149,7 @@ class Watcher:
         self._read[layer] = inputs[0]
 
     def weights(self, layer: int, head: int, text: tuple[int, int], n_speech: int) -> Tensor:
-        """(B, S, T): how each speech position of a head looks at the text"""
+        """(B, S, T): attention of each speech position to the text"""
         llama = self._t3.tfmr
         attention, norm = llama.layers[layer].self_attn, llama.layers[layer].input_layernorm
         x = norm(self._read[layer])
@@ -165,8 +165,8 @@ class Watcher:
         return weights[..., text[0] : text[1]]
 
 
-def astray(weights: Tensor, place: Tensor, wanted: Tensor) -> Tensor:
-    """How much of a head's attention is not near the letter that is being said."""
+def alignment_loss(weights: Tensor, place: Tensor, wanted: Tensor) -> Tensor:
+    """Share of a head's attention that is not near the letter being spoken."""
     is_speech = wanted != IGNORED  # (B, S)
     far = torch.arange(weights.shape[2]) - place[..., None]  # (B, S, T)
     on_path = (weights * torch.exp(-far.square() / (2 * NEAR**2))).sum(-1)
@@ -182,37 +182,39 @@ def main(
     bf16: bool = False,
 ) -> None:
     torch.set_num_threads(threads)
-    t3, lessons = T3(DRAFT if draft else CONFIG), Lessons(n_positions)
-    calm(t3)
+    t3, dataset = T3(DRAFT if draft else CONFIG), LetterDataset(n_positions)
+    init_small(t3)
     for layer in (t3.speech_emb, t3.speech_head):
-        codes.relate(layer, 0.05)
-    watcher = Watcher(t3)
-    hasten(t3.tfmr.layers)
-    print(f"{lessons.n_batches} batches, {sum(p.numel() for p in t3.parameters()) / 1e6:.2f} M")
+        codes.add_digit_embedding(layer, 0.05)
+    probe = AlignmentProbe(t3)
+    compile_blocks(t3.tfmr.layers)
+    print(f"{dataset.n_batches} batches, {sum(p.numel() for p in t3.parameters()) / 1e6:.2f} M")
 
     def losses(step: int) -> Losses:
-        batch = lessons.batch(step)
+        batch = dataset.batch(step)
         keep_text = torch.rand(len(batch.text)) >= DROP_TEXT
         # The fused attention is slow on its way back; related rows are added up once.
         with sdpa_kernel(SDPBackend.MATH), parametrize.cached():
-            states, *text = hidden(t3, mistaken(batch), keep_text)
+            states, *text = hidden_states(t3, corrupted(batch), keep_text)
             head = t3.speech_head.weight
         wanted = batch.wanted
-        speech = surprise(states, head, wanted)
+        speech = token_loss(states, head, wanted)
         facts = torch.where(keep_text[:, None], wanted, IGNORED)
         off = [
-            astray(watcher.weights(*head, (text[0], text[1]), wanted.shape[1]), batch.place, facts)
+            alignment_loss(
+                probe.weights(*head, (text[0], text[1]), wanted.shape[1]), batch.place, facts
+            )
             for head in t3.config.alignment_heads
         ]
-        aside = torch.stack(off).mean()
-        return {"loss": speech + 0.5 * aside, "speech": speech, "aside": aside}
+        alignment = torch.stack(off).mean()
+        return {"loss": speech + 0.5 * alignment, "speech": speech, "alignment": alignment}
 
-    plan = Plan(n_steps, rate=1.5e-3, decay=0.05, bf16=bf16)
-    train(t3, losses, plan, work() / ("draft" if draft else "t3"), minutes)
+    schedule = Schedule(n_steps, lr=1.5e-3, weight_decay=0.05, bf16=bf16)
+    train(t3, losses, schedule, work() / ("draft" if draft else "t3"), minutes)
 
 
-def calm(t3: T3) -> None:
-    """Small embeddings and a quiet way out, so that the first guesses are even."""
+def init_small(t3: T3) -> None:
+    """Small embeddings and output projections, so that the first predictions are near uniform."""
     with torch.no_grad():
         for name, tensor in t3.named_parameters():
             if "emb" in name:
@@ -224,10 +226,10 @@ def calm(t3: T3) -> None:
 def load(draft: bool = False) -> T3:
     t3 = T3(DRAFT if draft else CONFIG)
     for layer in (t3.speech_emb, t3.speech_head):
-        codes.relate(layer, 0.05)
-    load_mean(t3, work() / ("draft" if draft else "t3"))
+        codes.add_digit_embedding(layer, 0.05)
+    load_ema(t3, work() / ("draft" if draft else "t3"))
     for layer in (t3.speech_emb, t3.speech_head):
-        codes.settle(layer)
+        codes.merge_digit_embedding(layer)
     return t3
 
 

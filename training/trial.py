@@ -21,7 +21,7 @@ from nightingale.measure.quality import Clip, Judge
 from nightingale.measure.transcriber import Transcriber
 from nightingale.pipeline import Nightingale
 from nightingale.weights.manifest import BUNDLE, SUMS, sha256_of
-from training import letters, phonemes, pitch, reader
+from training import phoneme_t3, phonemes, pitch, text_tokenizer
 from training.pack import write
 from training.texts import read
 from training.work import work
@@ -47,12 +47,12 @@ def pack(
     folder.mkdir(parents=True, exist_ok=True)
     for file in [*BUNDLE.glob("*.safetensors"), *BUNDLE.glob("LICENSE*")]:
         shutil.copy(file, folder)
-    _write_t3(folder / "t3_cfg.safetensors", reader.load(size, spelled, ship, last=last))
+    _write_t3(folder / "t3_cfg.safetensors", phoneme_t3.load(size, spelled, ship, last=last))
     if "draft" in parts:
-        _write_t3(folder / "t3_draft.safetensors", reader.load("draft", spelled, ship))
+        _write_t3(folder / "t3_draft.safetensors", phoneme_t3.load("draft", spelled, ship))
     if "pitch" in parts:
         _replace_pitch_predictor(folder / "s3gen.safetensors")
-    tokenizer = BUNDLE / "tokenizer.json" if spelled else letters.FILE
+    tokenizer = BUNDLE / "tokenizer.json" if spelled else text_tokenizer.FILE
     shutil.copy(tokenizer, folder / "tokenizer.json")
     if not spelled:
         shutil.copy(phonemes.FILE, folder / PRONUNCIATIONS)

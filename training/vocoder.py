@@ -1,8 +1,8 @@
-"""HiFT, small: taught to hum at the measured pitch and to sound like the teachers' spectra.
+"""A small HiFT vocoder: multi-resolution spectral losses, then adversarial training.
 
-A source that hums at the right pitch leaves little to guess, so distances of spectra at several
-resolutions teach it to speak; then a critic, who must not tell it from the teachers, teaches it to
-sound real. The predictor of pitch learns beside it.
+The source signal has the measured pitch, so spectral distances at several resolutions are enough to
+begin with; a discriminator of recorded and generated speech then makes it sound natural. The pitch
+(f0) predictor is trained beside it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,15 @@ from nightingale.backends.torch.vocoder.source import SourceState
 from nightingale.core import SAMPLES_PER_FRAME
 from training import corpus
 from training.corpus import FLOW_MEL, PITCH, Utterance
-from training.critic import HAS_BF16, HEARD, Critic, feature_matching_loss, reproach
-from training.critic import lesson as critic_of
-from training.loop import Losses, Plan, hasten, load_mean, train
+from training.discriminator import (
+    HAS_BF16,
+    MAGNITUDE_FLOOR,
+    Discriminator,
+    adversarial_loss,
+    discriminator_loss,
+    feature_matching_loss,
+)
+from training.loop import Losses, Schedule, compile_blocks, load_ema, train
 from training.work import work
 
 Array = NDArray[np.floating[Any]]
@@ -39,14 +45,16 @@ CONFIG = VocoderConfig(
     source_kernels=(7, 5, 3),
 )
 FOLDER = work() / "vocoder"
-CONTEST = work() / "vocoder_contest"
+GAN_FOLDER = work() / "vocoder_gan"
 N_FRAMES = 32
 RESOLUTIONS = (2048, 1024, 512, 256, 128)
 VOICED_HZ = 10.0
 INNER = slice(2 * SAMPLES_PER_FRAME, -2 * SAMPLES_PER_FRAME)  # edges lack their neighbours
 
 
-def draw_pieces(utterances: list[Utterance], n: int, step: int) -> tuple[Tensor, Tensor, Tensor]:
+def sample_segments(
+    utterances: list[Utterance], n: int, step: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """mel (B, 80, M), pitch (B, M) and samples (B, M * 480) of random places."""
     random = np.random.default_rng(step)
     mels: list[Array] = []
@@ -68,7 +76,7 @@ def draw_pieces(utterances: list[Utterance], n: int, step: int) -> tuple[Tensor,
     return as_tensor[0], as_tensor[1], as_tensor[2]
 
 
-def hum(vocoder: Vocoder, pitch: Tensor) -> Tensor:
+def excitation(vocoder: Vocoder, pitch: Tensor) -> Tensor:
     """(B, M) -> (B, M * 480)"""
     n_harmonics = vocoder.config.n_harmonics
     rows = []
@@ -80,9 +88,9 @@ def hum(vocoder: Vocoder, pitch: Tensor) -> Tensor:
     return torch.stack(rows)
 
 
-def losses(vocoder: Vocoder, utterances: list[Utterance], n_pieces: int, step: int) -> Losses:
-    mel, pitch, samples = draw_pieces(utterances, n_pieces, step)
-    made = vocoder.synthesize(mel, hum(vocoder, pitch))
+def losses(vocoder: Vocoder, utterances: list[Utterance], n_segments: int, step: int) -> Losses:
+    mel, pitch, samples = sample_segments(utterances, n_segments, step)
+    made = vocoder.synthesize(mel, excitation(vocoder, pitch))
     spectra = spectral_distance(made[:, INNER], samples[:, INNER])
     guessed = vocoder.f0_predictor(mel)
     pitch_loss = pitch_distance(guessed[:, 5:-5], pitch[:, 5:-5])
@@ -102,11 +110,13 @@ def spectral_distance(made: Tensor, wanted: Tensor) -> Tensor:
     for n_fft in RESOLUTIONS:
         a, b = (_magnitude(x, n_fft) for x in (made, wanted))
         total = total + ((a - b).norm(dim=(1, 2)) / b.norm(dim=(1, 2)).clamp(min=1.0)).mean()
-        total = total + F.l1_loss(a.clamp(min=HEARD).log(), b.clamp(min=HEARD).log())
+        total = total + F.l1_loss(
+            a.clamp(min=MAGNITUDE_FLOOR).log(), b.clamp(min=MAGNITUDE_FLOOR).log()
+        )
     bands = _bands()
     a, b = (bands @ _magnitude(x, 1024) for x in (made, wanted))
     return total / len(RESOLUTIONS) + 2 * F.l1_loss(
-        a.clamp(min=HEARD / 5).log(), b.clamp(min=HEARD / 5).log()
+        a.clamp(min=MAGNITUDE_FLOOR / 5).log(), b.clamp(min=MAGNITUDE_FLOOR / 5).log()
     )
 
 
@@ -121,55 +131,57 @@ def _bands() -> Tensor:
     return mel_filters(24_000, 1024, 80)
 
 
-class Contest(nn.Module):
-    """A vocoder and its critic: each learns from what the other does."""
+class VocoderGAN(nn.Module):
+    """A vocoder and its discriminator: each learns from what the other does."""
 
     def __init__(self, vocoder: Vocoder) -> None:
         super().__init__()
-        self.vocoder, self.critic = vocoder, Critic()
+        self.vocoder, self.discriminator = vocoder, Discriminator()
 
-    def losses(self, utterances: list[Utterance], n_pieces: int, step: int) -> Losses:
-        mel, pitch, samples = draw_pieces(utterances, n_pieces, step)
-        hummed = hum(self.vocoder, pitch)
+    def losses(self, utterances: list[Utterance], n_segments: int, step: int) -> Losses:
+        mel, pitch, samples = sample_segments(utterances, n_segments, step)
+        source = excitation(self.vocoder, pitch)
         with torch.autocast("cpu", torch.bfloat16, enabled=HAS_BF16):
-            made = self.vocoder.synthesize(mel, hummed).float()
+            made = self.vocoder.synthesize(mel, source).float()
         spectra = spectral_distance(made[:, INNER], samples[:, INNER])
         pitch_loss = pitch_distance(self.vocoder.f0_predictor(mel)[:, 5:-5], pitch[:, 5:-5])
-        spoken = self.critic(samples[:, INNER])
-        critic = critic_of(spoken, self.critic(made[:, INNER].detach()))
-        seen = self.critic.frozen(made[:, INNER])
-        real, like = reproach(seen), feature_matching_loss(spoken, seen)
-        total = 4 * spectra + real + 4 * like + 0.02 * pitch_loss + critic
-        shown = {"spectra": spectra, "real": real, "like": like, "critic": critic}
+        spoken = self.discriminator(samples[:, INNER])
+        discriminator = discriminator_loss(spoken, self.discriminator(made[:, INNER].detach()))
+        seen = self.discriminator.frozen(made[:, INNER])
+        real, like = adversarial_loss(seen), feature_matching_loss(spoken, seen)
+        total = 4 * spectra + real + 4 * like + 0.02 * pitch_loss + discriminator
+        shown = {"spectra": spectra, "real": real, "like": like, "discriminator": discriminator}
         return {"loss": total, **shown, "pitch": pitch_loss}
 
 
-def contest(
-    n_steps: int = 6000, minutes: float | None = None, threads: int = 1, n_pieces: int = 8
+def train_gan(
+    n_steps: int = 6000, minutes: float | None = None, threads: int = 1, n_segments: int = 8
 ) -> None:
-    """Go on with a critic, from what `train` has learned."""
+    """Go on with a discriminator, from what `train` has learned."""
     torch.set_num_threads(threads)
     utterances = corpus.evenly(corpus.training_set(FLOW_MEL, PITCH))
-    both = Contest(Vocoder(CONFIG))
-    both.vocoder.load_state_dict(load_file(FOLDER / "mean.safetensors"))
-    hasten([*both.vocoder.resblocks, *both.vocoder.source_resblocks])
-    plan = Plan(n_steps, rate=6e-4, warmup=100, clip=20.0, decay=0.0, average=0.995)
-    train(both, lambda step: both.losses(utterances, n_pieces, step), plan, CONTEST, minutes)
+    gan = VocoderGAN(Vocoder(CONFIG))
+    gan.vocoder.load_state_dict(load_file(FOLDER / "mean.safetensors"))
+    compile_blocks([*gan.vocoder.resblocks, *gan.vocoder.source_resblocks])
+    schedule = Schedule(
+        n_steps, lr=6e-4, warmup=100, max_norm=20.0, weight_decay=0.0, ema_decay=0.995
+    )
+    train(gan, lambda step: gan.losses(utterances, n_segments, step), schedule, GAN_FOLDER, minutes)
 
 
 def load() -> Vocoder:
     """What was learned last."""
     vocoder = Vocoder(CONFIG)
-    if not (CONTEST / "mean.safetensors").is_file():
-        load_mean(vocoder, FOLDER)
+    if not (GAN_FOLDER / "mean.safetensors").is_file():
+        load_ema(vocoder, FOLDER)
         return vocoder
-    both = Contest(vocoder)
-    load_mean(both, CONTEST)
-    return both.vocoder
+    gan = VocoderGAN(vocoder)
+    load_ema(gan, GAN_FOLDER)
+    return gan.vocoder
 
 
 def main(
-    n_steps: int = 1500, minutes: float | None = None, threads: int = 1, n_pieces: int = 12
+    n_steps: int = 1500, minutes: float | None = None, threads: int = 1, n_segments: int = 12
 ) -> None:
     torch.set_num_threads(threads)
     utterances = corpus.evenly(corpus.training_set(FLOW_MEL, PITCH))
@@ -178,13 +190,19 @@ def main(
         vocoder.f0_predictor.classifier.bias.fill_(150.0)
         vocoder.f0_predictor.classifier.weight.mul_(30.0)
         vocoder.m_source.l_linear.weight.fill_(0.5)
-    hasten([*vocoder.resblocks, *vocoder.source_resblocks])
-    plan = Plan(n_steps, rate=1e-3, clip=5.0, decay=0.0)
-    train(vocoder, lambda step: losses(vocoder, utterances, n_pieces, step), plan, FOLDER, minutes)
+    compile_blocks([*vocoder.resblocks, *vocoder.source_resblocks])
+    schedule = Schedule(n_steps, lr=1e-3, max_norm=5.0, weight_decay=0.0)
+    train(
+        vocoder,
+        lambda step: losses(vocoder, utterances, n_segments, step),
+        schedule,
+        FOLDER,
+        minutes,
+    )
 
 
 if __name__ == "__main__":
     app = typer.Typer()
     app.command("train")(main)
-    app.command("contest")(contest)
+    app.command("gan")(train_gan)
     app()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from training import exercises
+from training import generated_texts
 from training.grammar import everyday
 from training.sources import read_more, read_old_sotu
 from training.texts import _RUDE, SEED, Near, Text, clean, read, words_of
@@ -130,7 +130,7 @@ def develop(by_kind: dict[str, list[str]], held: list[str], rng: random.Random) 
     plain = [t for t in plain if 4 <= len(words_of(t)) <= 25]
     makers = {
         "sentence": iter(rng.sample(plain, len(plain))),
-        "short": exercises.bits(plain, rng),
+        "short": generated_texts.bits(plain, rng),
         "paragraph": joined(plain, rng),
     }
     out: list[Text] = []
@@ -168,12 +168,12 @@ def compose(
         kind: iter(rng.sample(listed, len(listed))) for kind, listed in by_kind.items()
     }
     makers |= {
-        "number": exercises.numbers(rng),
-        "letter": exercises.letters(vocabulary, rng),
-        "repeat": exercises.repeats(vocabulary[:4000], rng),
-        "list": exercises.lists(vocabulary, rng),
-        "question": exercises.questions(vocabulary, rng),
-        "short": exercises.bits(plain, rng),
+        "number": generated_texts.numbers(rng),
+        "letter": generated_texts.letters(vocabulary, rng),
+        "repeat": generated_texts.repeats(vocabulary[:4000], rng),
+        "list": generated_texts.lists(vocabulary, rng),
+        "question": generated_texts.questions(vocabulary, rng),
+        "short": generated_texts.bits(plain, rng),
         "paragraph": joined([t for t in plain if len(words_of(t)) <= 16], rng),
     }
     for kind, made in makers.items():

@@ -1,6 +1,6 @@
 """The model that ships with the package, judged by ears that are not its own.
 
-A sample of what `python -m training.listen` measures on all sentences: enough to notice that it
+A sample of what `python -m training.evaluate` measures on all sentences: enough to notice that it
 got worse, and small enough to be listened to on every change.
 """
 

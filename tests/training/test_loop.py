@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from training.loop import MAX_LOST, Losses, Plan, load_mean, train
+from training.loop import MAX_SKIPPED, Losses, Schedule, load_ema, train
 
 
 def lesson(net: nn.Linear, wrong: bool = False) -> Losses:
@@ -32,9 +32,9 @@ def run(folder: Path, n_steps: int, *, of: int = 60) -> nn.Linear:
             raise KeyboardInterrupt
         return lesson(net)
 
-    plan = Plan(of, rate=0.05, warmup=5, every=20, average=0.9)
+    schedule = Schedule(of, lr=0.05, warmup=5, checkpoint_every=20, ema_decay=0.9)
     with contextlib.suppress(KeyboardInterrupt):
-        train(net, losses, plan, folder)
+        train(net, losses, schedule, folder)
     return net
 
 
@@ -43,30 +43,30 @@ def test_a_run_that_was_cut_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     run(tmp_path / "whole", 60)
     run(tmp_path / "cut", 45)
     run(tmp_path / "cut", 60)
-    whole, cut = (load_mean(nn.Linear(3, 1), tmp_path / name) for name in ("whole", "cut"))
+    whole, cut = (load_ema(nn.Linear(3, 1), tmp_path / name) for name in ("whole", "cut"))
     assert torch.allclose(whole.weight, cut.weight)  # type: ignore[arg-type]
     assert (tmp_path / "whole" / "losses.png").is_file()
 
 
 @pytest.mark.slow
 def test_it_learns(tmp_path: Path) -> None:
-    net = load_mean(run(tmp_path, 60), tmp_path)
+    net = load_ema(run(tmp_path, 60), tmp_path)
     assert torch.allclose(net.weight, torch.ones(1, 3), atol=0.2)  # type: ignore[arg-type]
 
 
 def test_gradients_that_are_no_numbers_stop_it(tmp_path: Path) -> None:
     net = nn.Linear(3, 1)
-    with pytest.raises(ArithmeticError, match=f"{MAX_LOST} gradients"):
-        train(net, lambda _step: lesson(net, wrong=True), Plan(100), tmp_path)
+    with pytest.raises(ArithmeticError, match=f"{MAX_SKIPPED} steps"):
+        train(net, lambda _step: lesson(net, wrong=True), Schedule(100), tmp_path)
 
 
 @pytest.mark.slow
 def test_it_leaves_off_where_it_should_and_the_rate_is_that_of_the_whole(tmp_path: Path) -> None:
     net = nn.Linear(3, 1)
-    plan = Plan(60, warmup=5, stop=10)
-    assert not train(net, lambda _step: lesson(net), plan, tmp_path)
+    schedule = Schedule(60, warmup=5, stop=10)
+    assert not train(net, lambda _step: lesson(net), schedule, tmp_path)
     assert torch.load(tmp_path / "last.pt", weights_only=True)["step"] == 10
-    assert plan.rate_at(10) == Plan(60, warmup=5).rate_at(10)
+    assert schedule.lr_at(10) == Schedule(60, warmup=5).lr_at(10)
 
 
 TWO_PROCESSES = """
@@ -75,10 +75,10 @@ from pathlib import Path
 import torch
 from torch import nn
 from tests.training.test_loop import drawn_by
-from training.loop import Plan, train
+from training.loop import Schedule, train
 torch.manual_seed(0)
 net = nn.Linear(3, 1)
-train(net, lambda step: {"loss": drawn_by(net, step)}, Plan(20, 0.05, 2), Path(sys.argv[1]))
+train(net, lambda step: {"loss": drawn_by(net, step)}, Schedule(20, 0.05, 2), Path(sys.argv[1]))
 """
 
 
@@ -104,8 +104,8 @@ def test_two_processes_learn_from_the_mean_of_their_batches(tmp_path: Path) -> N
     train(
         alone,
         lambda step: {"loss": (drawn_by(alone, 2 * step) + drawn_by(alone, 2 * step + 1)) / 2},
-        Plan(20, 0.05, 2),
+        Schedule(20, 0.05, 2),
         tmp_path / "one",
     )
-    one, two = (load_mean(nn.Linear(3, 1), tmp_path / name).weight for name in ("one", "two"))
+    one, two = (load_ema(nn.Linear(3, 1), tmp_path / name).weight for name in ("one", "two"))
     assert torch.allclose(one, two, atol=1e-6)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from itertools import islice
 import pytest
 
 from nightingale.text.letters import ALONE
-from training import exercises
+from training import generated_texts
 from training.texts import Near, words_of
 from training.wide import N_TIMES, Choice, drills, fits, joined
 
@@ -19,28 +19,28 @@ KNOWN = frozenset(word.lower() for word in WORDS) | {"the", "a", "is", "old", "s
 
 
 def test_numbers_are_in_words() -> None:
-    for text in islice(exercises.numbers(random.Random(1)), 300):
+    for text in islice(generated_texts.numbers(random.Random(1)), 300):
         assert re.fullmatch(r"[A-Z][A-Za-z ,'-]*[.?]", text), text
 
 
 def test_letters_stand_alone_and_large() -> None:
-    texts = list(islice(exercises.letters(WORDS, random.Random(1)), 300))
+    texts = list(islice(generated_texts.letters(WORDS, random.Random(1)), 300))
     assert all(re.search(r"\b[A-Z]\b", text) for text in texts)
     assert len({letter for text in texts for letter in ALONE.findall(text)}) == 25  # I is a word
 
 
 def test_repeats_say_a_word_again_and_again() -> None:
-    for text in islice(exercises.repeats(WORDS, random.Random(1)), 100):
+    for text in islice(generated_texts.repeats(WORDS, random.Random(1)), 100):
         assert max(Counter(words_of(text)).values()) >= 2, text
 
 
 def test_lists_have_three_words_or_more() -> None:
-    for text in islice(exercises.lists(WORDS, random.Random(1)), 100):
+    for text in islice(generated_texts.lists(WORDS, random.Random(1)), 100):
         assert len(words_of(text)) >= 3, text
 
 
 def test_bits_are_one_to_three_words() -> None:
-    made = exercises.bits(["The old cat saw a green house."], random.Random(1))
+    made = generated_texts.bits(["The old cat saw a green house."], random.Random(1))
     assert {len(words_of(text)) for text in islice(made, 60)} == {1, 2, 3}
 
 

@@ -14,16 +14,16 @@ from training.clips import RATE, Corpus
 
 SPEEDS = (0.84, 0.92, 1.1, 1.2)
 SECONDS = 240  # of each
-MARK = "_at_"
+SUFFIX = "_at_"
 
 
-def is_bent(voice: str) -> bool:
-    return MARK in voice
+def is_perturbed(voice: str) -> bool:
+    return SUFFIX in voice
 
 
-def bend(voice: str, speed: float) -> str:
+def perturb(voice: str, speed: float) -> str:
     """A new voice out of the beginning of another; its name."""
-    name = f"{voice}{MARK}{round(100 * speed)}"
+    name = f"{voice}{SUFFIX}{round(100 * speed)}"
     made = Corpus(corpus.CORPUS, name)
     done = {utterance.id for utterance in made.utterances}
     for utterance in corpus.read(voice):
@@ -38,10 +38,10 @@ def bend(voice: str, speed: float) -> str:
 
 
 def main() -> None:
-    voices = [v for v in corpus.voices() if v not in corpus.HELD_OUT_VOICES and not is_bent(v)]
+    voices = [v for v in corpus.voices() if v not in corpus.HELD_OUT_VOICES and not is_perturbed(v)]
     for number, voice in enumerate(voices):
         for speed in SPEEDS[number % 2 :: 2]:
-            typer.echo(bend(voice, speed))
+            typer.echo(perturb(voice, speed))
 
 
 if __name__ == "__main__":

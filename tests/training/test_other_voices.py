@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from training.others import word_ends
-from training.recite import HOP
+from training.other_voices import word_ends
+from training.token_corpus import HOP
 
 
 def test_words_end_where_their_last_sound_does() -> None:

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from nightingale.audio.files import Wave
 from nightingale.audio.mel import flow_mel
 from nightingale.core import SAMPLES_PER_SECOND
-from training.listen import Studio
+from training.evaluate import Synthesizer
 
 TITLES = {
     "teacher": "teacher",
@@ -47,7 +47,7 @@ def main(
     """Write a WAV for each sentence and system, and a picture for each sentence."""
     for folder in (sounds, pictures):
         folder.mkdir(parents=True, exist_ok=True)
-    clips = {system: list(Studio(model, N_SENTENCES).clips(system)) for system in TITLES}
+    clips = {system: list(Synthesizer(model, N_SENTENCES).clips(system)) for system in TITLES}
     for number, rows in enumerate(zip(*clips.values(), strict=True), start=1):
         said = {system: clip.samples for system, clip in zip(TITLES, rows, strict=True)}
         for system, samples in said.items():

@@ -1,8 +1,8 @@
-"""Other voices for T3, so that it follows the speaker: `python -m training.others`.
+"""Other voices for T3, so that it follows the speaker: `python -m training.other_voices`.
 
 Two kinds: Kokoro's cast, whose sound is in the corpus already (training.speak), and the fast voice
 with pitch and formants shifted, which speaks slower or faster before, so that its pace stays usual.
-Written as training.recite writes the fast voice: texts, tokens and word ends, others/VOICE.jsonl.
+Written as by training.token_corpus: texts, tokens and word ends, others/VOICE.jsonl.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import typer
 from numpy.typing import NDArray
 
 from nightingale.audio.resample import resample
-from training import corpus, recite, speakers
+from training import corpus, speakers, token_corpus
 from training.clips import BEFORE, RATE, BadClipError
-from training.lessons import OTHERS
-from training.recite import HOP, MIN_TOKENS, NAME, Recital, Voice
 from training.speak import CAST, Kokoro
+from training.t3_dataset import OTHERS
 from training.texts import Text, read
+from training.token_corpus import HOP, MIN_TOKENS, NAME, FastTeacher, SpokenText
 from training.work import work
 
 SHIFTS = (0.78, 0.84, 0.9, 1.1, 1.18, 1.26)  # of all frequencies
@@ -65,42 +65,42 @@ def word_ends(phonemes: list[str], durations: NDArray[np.float32]) -> list[int]:
     return [*ends, end]
 
 
-def of_kokoro(voice: str, durations: Durations) -> Iterator[tuple[Text, Recital]]:
+def of_kokoro(voice: str, durations: Durations) -> Iterator[tuple[Text, SpokenText]]:
     """What a voice of the cast has said for training."""
     teacher = Kokoro(work() / "assets", voice, durations, None)
     for u in corpus.read(voice):
         if u.split == "train":
             ends = word_ends(teacher.known(u.phonemes), teacher.speak(u.phonemes))
             samples = (u.samples() * 32768).astype(np.int16)
-            said = Recital(u.phonemes, samples, [BEFORE + end for end in ends])
+            said = SpokenText(u.phonemes, samples, [BEFORE + end for end in ends])
             yield Text(u.id, u.text, "kokoro", u.split), said
 
 
-def of_shift(shift: float, texts: list[Text]) -> Iterator[tuple[Text, Recital]]:
+def of_shift(shift: float, texts: list[Text]) -> Iterator[tuple[Text, SpokenText]]:
     """The fast voice, all frequencies times `shift`."""
-    voice = Voice(work() / "assets", speed=1 / shift)
+    voice = FastTeacher(work() / "assets", speed=1 / shift)
     for text in texts:
         try:
             said = voice.say(text.text)
         except BadClipError:
             continue
         samples = soxr.resample(said.samples, RATE * shift, RATE)
-        yield text, Recital(said.phonemes, samples, [round(end / shift) for end in said.ends])
+        yield text, SpokenText(said.phonemes, samples, [round(end / shift) for end in said.ends])
 
 
-def write(name: str, recitals: Iterator[tuple[Text, Recital]]) -> None:
+def write(name: str, spoken_texts: Iterator[tuple[Text, SpokenText]]) -> None:
     """Tokens and word ends of all, and what the speaker encoder says of the long ones."""
     file = OTHERS / f"{name}.jsonl"
-    tokenizer, encoder = recite.load_tokenizer(), speakers.speaker_encoder()
+    tokenizer, encoder = token_corpus.load_tokenizer(), speakers.speaker_encoder()
     vectors: list[NDArray[np.float32]] = []
     lines: list[str] = []
     n_tokens = 0
     n = round(speakers.SECONDS * 16_000)
-    for text, said in recitals:
-        tokens = recite.tokens_of(tokenizer, said.samples)
+    for text, said in spoken_texts:
+        tokens = token_corpus.tokens_of(tokenizer, said.samples)
         if len(tokens) < MIN_TOKENS:
             continue
-        lines.append(recite.line_of(text, said, tokens))
+        lines.append(token_corpus.to_json_line(text, said, tokens))
         n_tokens += len(tokens)
         if len(tokens) >= 75 and len(vectors) < speakers.N_CLIPS:
             wave = torch.from_numpy(said.samples.astype(np.float32) / 32768)

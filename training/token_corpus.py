@@ -1,8 +1,8 @@
-"""The fast voice says all of texts/wide.jsonl: `python -m training.recite`. Resumes where it ended.
+"""Speech tokens of the fast teacher for texts/wide.jsonl: `python -m training.token_corpus`.
 
-Kept are tokens, by the tokenizer that ships, and behind which of them each word is over, which the
-teacher knows: it makes a duration for every phoneme. Of the sound nothing is kept; it can be made
-again at any time, sample by sample.
+Keeps the tokens, by the tokenizer that ships, and after which of them each word ends, known from
+the teacher's phoneme durations. No audio is kept: it can be synthesized again, bit for bit. Resumes
+where it ended.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Samples = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class Recital:
+class SpokenText:
     """One text, as the voice said it."""
 
     phonemes: str
@@ -52,7 +52,7 @@ class Recital:
     ends: list[int]  # of each word of the phonemes, in samples
 
 
-class Voice:
+class FastTeacher:
     """hibari, which also says how long each phoneme takes."""
 
     def __init__(self, assets: Path, speed: float = 1.0) -> None:
@@ -71,7 +71,7 @@ class Voice:
             found.append(said if said.endswith(mark) else said + mark)
         return found
 
-    def say(self, text: str) -> Recital:
+    def say(self, text: str) -> SpokenText:
         """Sentence by sentence; BadClipError if it came out wrong."""
         parts: list[Samples] = []
         ends: list[int] = []
@@ -93,7 +93,7 @@ class Voice:
         begin = edges(whole)[0] - round(LEFT_S[0] * RATE)
         said = " ".join(sentences)
         tidied = tidy(whole, count_phonemes(said), LONGEST_S)
-        return Recital(said, tidied, [end - begin for end in ends])
+        return SpokenText(said, tidied, [end - begin for end in ends])
 
     def _sentence(self, phonemes: str) -> tuple[Samples, list[int]]:
         known = [sound for sound in phonemes if sound in self._hibari.vocab]
@@ -135,7 +135,7 @@ def tokens_of(tokenizer: SpeechTokenizer, samples: NDArray[np.int16]) -> list[in
     return tokens
 
 
-def line_of(text: Text, said: Recital, tokens: list[int]) -> str:
+def to_json_line(text: Text, said: SpokenText, tokens: list[int]) -> str:
     """As it is kept. Without ends, if words of text and phonemes are not one to one: the teacher
     reads "George Clark" as "George the zeroth", and a few more so."""
     ends = [min(len(tokens), max(1, round(end / SAMPLES_PER_TOKEN))) for end in said.ends]
@@ -146,7 +146,7 @@ def line_of(text: Text, said: Recital, tokens: list[int]) -> str:
     return json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
-def spoken(file: Path) -> tuple[int, str | None]:
+def resume_point(file: Path) -> tuple[int, str | None]:
     """How many tokens there are, and the last text's id. A line that was cut off is dropped."""
     file.touch()
     n_tokens, last, end = 0, None, 0
@@ -180,9 +180,9 @@ def main(
     if reverse:
         texts, file = texts[::-1], file.parent / "reverse" / file.name
     file.parent.mkdir(parents=True, exist_ok=True)
-    n_tokens, last = spoken(file)
+    n_tokens, last = resume_point(file)
     start = 1 + next((i for i, text in enumerate(texts) if text.id == last), -1)
-    voice, tokenizer = Voice(work() / "assets"), load_tokenizer()
+    voice, tokenizer = FastTeacher(work() / "assets"), load_tokenizer()
     if NAME not in speakers.vectors_by_voice():
         embed(voice, texts)
     bad: Counter[str] = Counter()
@@ -194,7 +194,7 @@ def main(
                 tokens = tokens_of(tokenizer, said.samples)
                 if len(tokens) < MIN_TOKENS:
                     raise BadClipError("short")
-                out.write(line_of(text, said, tokens))
+                out.write(to_json_line(text, said, tokens))
                 n_tokens += len(tokens)
             except BadClipError as reason:
                 bad[str(reason)] += 1
@@ -210,7 +210,7 @@ def main(
                 break
 
 
-def embed(voice: Voice, texts: list[Text]) -> None:
+def embed(voice: FastTeacher, texts: list[Text]) -> None:
     """What the speaker encoder says of the voice, from a few seconds of each of many texts."""
     encoder, found = speakers.speaker_encoder(), list[Samples]()
     n = round(speakers.SECONDS * 16_000)

@@ -1,9 +1,9 @@
-"""What T3 learns from: texts with phonemes, tokens and places, in batches by the number of a step.
+"""The training data of T3: text with phonemes, speech tokens and their alignment, batch by step.
 
-Reads what training.recite keeps of the fast voice, wide/heart.jsonl, and training.others of further
-ones, others/VOICE.jsonl, which are repeated until each has the same part of a share of all. A share
-of the words keep their letters although their sounds are known, so that words outside the
-dictionary can be read too.
+Reads what training.token_corpus wrote of the main voice, wide/heart.jsonl, and what
+training.other_voices wrote, others/VOICE.jsonl; the latter are repeated until each has an equal
+part of a share of all tokens. A share of the words keep their letters although their phonemes are
+known, so that words outside the dictionary can be read too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from nightingale.core import END_OF_SPEECH
 from nightingale.text.tokenizer import FledglingTokenizer
-from training import letters, phonemes, speakers
+from training import phonemes, speakers, text_tokenizer
 from training.batch import IGNORED, Batch, places
 from training.work import work
 
@@ -41,15 +41,15 @@ class Example:
     ends: list[int]  # of words
 
 
-def reader() -> FledglingTokenizer:
-    return FledglingTokenizer(letters.FILE, phonemes.FILE)
+def text_tokenizer_with_phonemes() -> FledglingTokenizer:
+    return FledglingTokenizer(text_tokenizer.FILE, phonemes.FILE)
 
 
 def encode(tokenizer: FledglingTokenizer, text: str, key: str, spelled: float) -> list[int]:
     """With phonemes, of which a share is left out: for one key always the same."""
-    chance = random.Random(key)
+    rng = random.Random(key)
     return tokenizer.encode_parts(
-        (written, None if sounds and chance.random() < spelled else sounds)
+        (written, None if sounds and rng.random() < spelled else sounds)
         for written, sounds in tokenizer.parts(text)
     )
 
@@ -107,7 +107,7 @@ def scatter(listed: list[Example], n_times: int, made: list[list[Example]]) -> N
             batch.append(example)
 
 
-class Lessons:
+class PhonemeDataset:
     """Batches of texts of one length, so that the only padding is behind the speech."""
 
     def __init__(
@@ -117,7 +117,7 @@ class Lessons:
         spelled: float = SPELLED,
         others: Sequence[Path] = (),
     ) -> None:
-        tokenizer = reader()
+        tokenizer = text_tokenizer_with_phonemes()
         self._vectors = speakers.vectors_by_voice()
         self._by_voice: dict[str, list[Example]] = {}
         for example in (e for f in (*files, *others) for e in examples(f, tokenizer, spelled)):
@@ -141,8 +141,8 @@ class Lessons:
         order = np.random.default_rng((13, epoch)).permutation(len(self.batches))
         return self.make(self.batches[order[index]], np.random.default_rng((17, step)))
 
-    def make(self, rows: list[Example], chance: np.random.Generator) -> Batch:
-        n_prompt = int(chance.integers(40, 150))
+    def make(self, rows: list[Example], rng: np.random.Generator) -> Batch:
+        n_prompt = int(rng.integers(40, 150))
         longest = 1 + max(len(example.tokens) for example in rows)
         speech = torch.full((len(rows), longest), END_OF_SPEECH)
         wanted = torch.full((len(rows), longest), IGNORED)
@@ -154,17 +154,17 @@ class Lessons:
             wanted[row, : n + 1] = speech[row, : n + 1]
             where = places(example.ids.tolist(), example.ends, n, longest)
             place[row] = torch.from_numpy(where)
-            prompts.append(self._prompt(example.voice, n_prompt, chance))
+            prompts.append(self._prompt(example.voice, n_prompt, rng))
             of_voice = self._vectors[example.voice]
-            vectors.append(of_voice[chance.integers(len(of_voice))])
+            vectors.append(of_voice[rng.integers(len(of_voice))])
         text = torch.from_numpy(np.stack([example.ids for example in rows])).long()
         speaker = torch.from_numpy(np.stack(vectors)).float()
         prompt = torch.from_numpy(np.stack(prompts)).long()
         return Batch(text, speech, wanted, place, prompt, speaker)
 
-    def _prompt(self, voice: str, n: int, chance: np.random.Generator) -> NDArray[np.int16]:
+    def _prompt(self, voice: str, n: int, rng: np.random.Generator) -> NDArray[np.int16]:
         found: list[NDArray[np.int16]] = []
         listed = self._by_voice[voice]
         while sum(map(len, found)) < n:
-            found.append(listed[chance.integers(len(listed))].tokens)
+            found.append(listed[rng.integers(len(listed))].tokens)
         return np.concatenate(found)[:n]

@@ -1,7 +1,7 @@
-"""Tells made speech from spoken, by spectra of several resolutions: the vocoder's second teacher.
+"""Multi-resolution spectrogram discriminator and the losses of adversarial vocoder training.
 
-What only minimises distances of spectra says the mean of all that might have been said, and that is
-a blur. Whoever must not be distinguished has to choose.
+A vocoder that only minimises spectral distances learns the mean of all plausible waveforms, which
+sounds blurred. An adversarial loss makes it choose one of them.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from torch.nn.utils.parametrizations import weight_norm
 
 RESOLUTIONS = (1024, 512, 256)
 WIDTH = 16
-HEARD = 1.5e-3  # magnitudes below it are silence: their logarithms would outweigh all that is heard
+MAGNITUDE_FLOOR = 1.5e-3  # below it is silence, whose logarithms would outweigh all that is heard
 HAS_BF16: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
-Views = list[list[Tensor]]  # of each resolution what each layer saw; the last is the verdict
+FeatureMaps = list[list[Tensor]]  # of each resolution and layer; the last layer's is the score
 
 
-class Critic(nn.Module):
+class Discriminator(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.looks = nn.ModuleList(_Look(n_fft) for n_fft in RESOLUTIONS)
+        self.scales = nn.ModuleList(_SpectrogramDiscriminator(n_fft) for n_fft in RESOLUTIONS)
 
-    def forward(self, samples: Tensor) -> Views:
+    def forward(self, samples: Tensor) -> FeatureMaps:
         """(B, N)"""
-        return [look(samples) for look in self.looks]
+        return [scale(samples) for scale in self.scales]
 
-    def frozen(self, samples: Tensor) -> Views:
-        """The same, but nothing is learned from it."""
+    def frozen(self, samples: Tensor) -> FeatureMaps:
+        """The same with constant parameters: gradients reach the samples only."""
         known = {name: tensor.detach() for name, tensor in self.named_parameters()}
-        views: Views = functional_call(self, known, (samples,))
+        views: FeatureMaps = functional_call(self, known, (samples,))
         return views
 
 
-class _Look(nn.Module):
+class _SpectrogramDiscriminator(nn.Module):
     def __init__(self, n_fft: int) -> None:
         super().__init__()
         self.n_fft = n_fft
@@ -47,37 +47,45 @@ class _Look(nn.Module):
             weight_norm(nn.Conv2d(a, b, (9, 3), (2, 1), (4, 1)))
             for a, b in itertools.pairwise(widths)
         )
-        self.verdict = weight_norm(nn.Conv2d(WIDTH, 1, 3, padding=1))
+        self.score = weight_norm(nn.Conv2d(WIDTH, 1, 3, padding=1))
 
     def forward(self, samples: Tensor) -> list[Tensor]:
         window = torch.hann_window(self.n_fft)
         spectrum = torch.stft(
             samples, self.n_fft, self.n_fft // 4, window=window, return_complex=True
         )
-        x = torch.view_as_real(spectrum).square().sum(-1).clamp(min=HEARD**2).log()[:, None] / 4 + 1
+        x = (
+            torch.view_as_real(spectrum)
+            .square()
+            .sum(-1)
+            .clamp(min=MAGNITUDE_FLOOR**2)
+            .log()[:, None]
+            / 4
+            + 1
+        )
         seen = []
         # Without instructions for it, bfloat16 is slower than float32.
         with torch.autocast("cpu", torch.bfloat16, enabled=HAS_BF16):
             for layer in self.layers:
                 x = F.leaky_relu(layer(x), 0.1)
                 seen.append(x.float())
-            return [*seen, self.verdict(x).float()]
+            return [*seen, self.score(x).float()]
 
 
-def lesson(spoken: Views, made: Views) -> Tensor:
-    """For the critic: one for what was spoken, zero for what was made."""
+def discriminator_loss(spoken: FeatureMaps, made: FeatureMaps) -> Tensor:
+    """Least squares: 1 for recorded speech, 0 for generated."""
     return torch.stack(
         [(1 - a[-1]).square().mean() + b[-1].square().mean() for a, b in _pairs(spoken, made)]
     ).mean()
 
 
-def reproach(made: Views) -> Tensor:
-    """For the maker: how far it is from being taken for real."""
+def adversarial_loss(made: FeatureMaps) -> Tensor:
+    """The generator's: how far its speech is from being scored as recorded."""
     return torch.stack([(1 - view[-1]).square().mean() for view in made]).mean()
 
 
-def feature_matching_loss(spoken: Views, made: Views) -> Tensor:
-    """For the maker: how differently the critic's layers see both."""
+def feature_matching_loss(spoken: FeatureMaps, made: FeatureMaps) -> Tensor:
+    """The generator's: distance of the discriminator's feature maps."""
     return torch.stack(
         [
             F.l1_loss(there, here.detach())
@@ -87,5 +95,5 @@ def feature_matching_loss(spoken: Views, made: Views) -> Tensor:
     ).mean()
 
 
-def _pairs(spoken: Views, made: Views) -> list[tuple[list[Tensor], list[Tensor]]]:
+def _pairs(spoken: FeatureMaps, made: FeatureMaps) -> list[tuple[list[Tensor], list[Tensor]]]:
     return list(zip(spoken, made, strict=True))

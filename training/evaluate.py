@@ -28,9 +28,9 @@ from nightingale.measure.report import compare, worst
 from nightingale.measure.stages import torch_stages
 from nightingale.measure.texts import Kind
 from nightingale.pipeline import Nightingale
-from training import bend, corpus
+from training import corpus, speed_perturbation
 from training.corpus import Utterance
-from training.recite import load_tokenizer, tokens_of
+from training.token_corpus import load_tokenizer, tokens_of
 from training.work import work
 
 SYSTEMS = ("teacher", "rebuilt", "standard", "meanflow", "short", "clones", "espeak")
@@ -46,7 +46,7 @@ def held_out(kind: Kind, n: int) -> list[Utterance]:
     return [spoken[text] for text in texts.read(kind, n)]
 
 
-class Studio:
+class Synthesizer:
     """Makes the clips of each system."""
 
     def __init__(self, folder: Path, n: int) -> None:
@@ -89,7 +89,9 @@ class Studio:
 
     def _clones(self) -> Iterator[Clip]:
         sentences = held_out("held_out", self._n)
-        voices = [v for v in corpus.voices() if v != MAIN_VOICE and not bend.is_bent(v)]
+        voices = [
+            v for v in corpus.voices() if v != MAIN_VOICE and not speed_perturbation.is_perturbed(v)
+        ]
         for number, name in enumerate(voices):
             voice = self.clone(name)
             for seed, u in enumerate(sentences[number :: len(voices)]):
@@ -124,7 +126,7 @@ def _espeak(text: str) -> files.Wave:
 def enrolled() -> Iterator[Clip]:
     """What the teachers' voices are known by."""
     for voice in corpus.voices():
-        if not bend.is_bent(voice):
+        if not speed_perturbation.is_perturbed(voice):
             long = [u for u in corpus.read(voice) if u.n_tokens > 60]
             yield from (Clip(u.samples(), u.text, voice) for u in long[:N_ENROLLED])
 
@@ -147,14 +149,14 @@ def main(
     reports: dict[str, Report] = {}
     facts: dict[str, object] = {}
     for system in systems.split(","):
-        studio, clips = Studio(folder, n), []
+        synthesizer, clips = Synthesizer(folder, n), []
         (out / system).mkdir(parents=True, exist_ok=True)
-        for number, clip in enumerate(studio.clips(system)):
+        for number, clip in enumerate(synthesizer.clips(system)):
             clips.append(clip)
             if number < 40:
                 soundfile.write(out / system / f"{number:03}.wav", clip.samples, clip.rate_hz)
         reports[system] = judge.score(clips, voices)
-        rtf = studio.worked_s / studio.spoken_s if studio.spoken_s else None
+        rtf = synthesizer.worked_s / synthesizer.spoken_s if synthesizer.spoken_s else None
         facts[system] = {**reports[system].facts(), "rtf": rtf}
         (out / "facts.json").write_text(json.dumps(facts, indent=1))
         Console().print(compare(reports), f"real-time factor {rtf:.3f}" if rtf else "")

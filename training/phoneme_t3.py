@@ -1,8 +1,8 @@
 """T3 of the second Fledgling: reads sounds where they are known and letters elsewhere.
 
-`python -m training.reader` trains it, `... small` a network of the first one's size, either with
-phonemes or (--spelled) without, from nothing or from the weights that ship (--ship). Each has a
-folder of its own and goes on from its last checkpoint.
+`python -m training.phoneme_t3 train` trains it, with `--size small` a network as large as the first
+one's; with phonemes, or without (--spelled); from random weights, or from those that ship (--ship).
+Each has a folder of its own and resumes from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -20,11 +20,20 @@ from torch.nn.utils import parametrize
 from nightingale.backends.torch.t3.model import CONFIGS, T3
 from nightingale.loader import PRONUNCIATIONS
 from nightingale.weights.manifest import BUNDLE
-from training import codes, letters, phonemes
+from training import codes, phonemes, text_tokenizer
 from training.batch import IGNORED, Batch
-from training.lessons import OTHERS, SPELLED, WIDE, Lessons
-from training.loop import Losses, Plan, hasten, load_mean, train
-from training.t3 import DRAFT, DROP_TEXT, Watcher, astray, calm, hidden, mistaken, surprise
+from training.loop import Losses, Schedule, compile_blocks, load_ema, train
+from training.t3 import (
+    DRAFT,
+    DROP_TEXT,
+    AlignmentProbe,
+    alignment_loss,
+    corrupted,
+    hidden_states,
+    init_small,
+    token_loss,
+)
+from training.t3_dataset import OTHERS, SPELLED, WIDE, PhonemeDataset
 from training.work import work
 
 SMALL = CONFIGS["fledgling"]
@@ -42,21 +51,24 @@ def name_of(size: str, spelled: bool, ship: bool) -> str:
     return "t3_" + size + ("_letters" if spelled else "") + ("_ship" if ship else "")
 
 
-def learner(size: str, ship: bool) -> T3:
-    """A network whose codes are related; from the weights that ship, or calm."""
+def initial_t3(size: str, ship: bool) -> T3:
+    """A network whose codes are related; from the weights that ship, or init_small."""
     t3 = T3(SIZES[size])
-    calm(t3)
+    init_small(t3)
     shipped = load_file(BUNDLE / SHIPPED[size]) if ship else {}
     if ship:
         t3.load_state_dict({name: tensor.float() for name, tensor in shipped.items()})
     if ship and not (BUNDLE / PRONUNCIATIONS).is_file():  # it reads no sounds yet
-        rows, numbers = t3.text_emb.weight.data, Tokenizer.from_file(str(letters.FILE)).get_vocab()
+        rows, numbers = (
+            t3.text_emb.weight.data,
+            Tokenizer.from_file(str(text_tokenizer.FILE)).get_vocab(),
+        )
         for sound in phonemes.SOUNDS:  # read at first as the letter that it begins with
             rows[numbers[sound]] = rows[numbers[sound[0].lower()]]
     for name in ("speech_emb", "speech_head"):
         table = t3.get_submodule(name)
         assert isinstance(table, nn.Embedding | nn.Linear)
-        codes.relate(table, 0.05)
+        codes.add_digit_embedding(table, 0.05)
         if ship:  # as they are, and nothing that their digits say yet
             with torch.no_grad():
                 table.get_parameter("parametrizations.weight.original").copy_(
@@ -66,23 +78,23 @@ def learner(size: str, ship: bool) -> T3:
     return t3
 
 
-def losses_of(t3: nn.Module, watcher: Watcher, batch: Batch, *, plain: bool = False) -> Losses:
-    """Of one batch; `plain`: nothing is left out and nothing mistaken."""
+def losses_of(t3: nn.Module, probe: AlignmentProbe, batch: Batch, *, plain: bool = False) -> Losses:
+    """Of one batch; `plain`: nothing is left out and nothing corrupted."""
     assert isinstance(t3, T3)
     keep_text = torch.rand(len(batch.text)) >= (0 if plain else DROP_TEXT)
     # The fused attention is slow on its way back; related rows are added up once.
     with sdpa_kernel(SDPBackend.MATH), parametrize.cached():
-        states, *text = hidden(t3, batch if plain else mistaken(batch), keep_text)
+        states, *text = hidden_states(t3, batch if plain else corrupted(batch), keep_text)
         head = t3.speech_head.weight
-    speech = surprise(states, head, batch.wanted)
+    speech = token_loss(states, head, batch.wanted)
     facts = torch.where(keep_text[:, None], batch.wanted, IGNORED)
     n_speech = batch.wanted.shape[1]
     off = [
-        astray(watcher.weights(*pair, (text[0], text[1]), n_speech), batch.place, facts)
+        alignment_loss(probe.weights(*pair, (text[0], text[1]), n_speech), batch.place, facts)
         for pair in t3.config.alignment_heads
     ]
-    aside = torch.stack(off).mean()
-    return {"loss": speech + 0.5 * aside, "speech": speech, "aside": aside}
+    alignment = torch.stack(off).mean()
+    return {"loss": speech + 0.5 * alignment, "speech": speech, "alignment": alignment}
 
 
 def main(
@@ -97,36 +109,44 @@ def main(
     torch.set_num_threads(1)
     torch.manual_seed(1)
     files, others = sorted(WIDE.glob("**/*.jsonl")), sorted(OTHERS.glob("*.jsonl"))
-    lessons = Lessons(files, N_POSITIONS, 1.0 if spelled else SPELLED, others)
-    t3 = learner(size, ship)
-    watcher = Watcher(t3)
-    hasten(t3.tfmr.layers)
-    print(f"{lessons.facts}; {sum(p.numel() for p in t3.parameters()) / 1e6:.2f} M parameters")
+    dataset = PhonemeDataset(files, N_POSITIONS, 1.0 if spelled else SPELLED, others)
+    t3 = initial_t3(size, ship)
+    probe = AlignmentProbe(t3)
+    compile_blocks(t3.tfmr.layers)
+    print(f"{dataset.facts}; {sum(p.numel() for p in t3.parameters()) / 1e6:.2f} M parameters")
     warmup = min(300, n_steps // 5)
-    plan = Plan(n_steps, rate or RATES[size], warmup, decay=0.05, every=100, bf16=bf16, stop=stop)
+    schedule = Schedule(
+        n_steps,
+        rate or RATES[size],
+        warmup,
+        weight_decay=0.05,
+        checkpoint_every=100,
+        bf16=bf16,
+        stop=stop,
+    )
     folder = work() / name_of(size, spelled, ship)
-    train(t3, lambda step: losses_of(t3, watcher, lessons.batch(step)), plan, folder)
+    train(t3, lambda step: losses_of(t3, probe, dataset.batch(step)), schedule, folder)
 
 
 @torch.inference_mode()
 def evaluate(size: str = "large", spelled: bool = False, ship: bool = False) -> None:
     """The loss of the kept weights on what choices are made on; `--ship` without a folder: v1's."""
     torch.set_num_threads(1)
-    lessons = Lessons([DEVELOP], N_POSITIONS, spelled=1.0 if spelled else 0.0)
+    dataset = PhonemeDataset([DEVELOP], N_POSITIONS, spelled=1.0 if spelled else 0.0)
     folder = work() / name_of(size, spelled, ship)
-    t3 = learner(size, ship)
+    t3 = initial_t3(size, ship)
     if (folder / "mean.safetensors").is_file():
-        load_mean(t3, folder)
-    watcher, total, n_all = Watcher(t3), torch.zeros(2), 0
-    for step in range(len(lessons.batches)):
+        load_ema(t3, folder)
+    probe, total, n_all = AlignmentProbe(t3), torch.zeros(2), 0
+    for step in range(len(dataset.batches)):
         torch.manual_seed(step)
-        batch = lessons.batch(step)
-        found = losses_of(t3, watcher, batch, plain=True)
+        batch = dataset.batch(step)
+        found = losses_of(t3, probe, batch, plain=True)
         n = int((batch.wanted != IGNORED).sum())
-        total += n * torch.stack((found["speech"], found["aside"]))
+        total += n * torch.stack((found["speech"], found["alignment"]))
         n_all += n
-    speech, aside = (total / n_all).tolist()
-    print(f"{folder.name}: speech {speech:.4f} aside {aside:.4f}, {n_all} tokens")
+    speech, alignment = (total / n_all).tolist()
+    print(f"{folder.name}: speech {speech:.4f} alignment {alignment:.4f}, {n_all} tokens")
 
 
 def load(
@@ -134,14 +154,14 @@ def load(
 ) -> T3:
     """The trained network with plain tables, as it is packed: the running mean of its weights, or
     those of the last step."""
-    t3, folder = learner(size, ship), work() / name_of(size, spelled, ship)
-    load_mean(t3, folder)
+    t3, folder = initial_t3(size, ship), work() / name_of(size, spelled, ship)
+    load_ema(t3, folder)
     if last:
         t3.load_state_dict(torch.load(folder / "last.pt", weights_only=True)["net"])
     for name in ("speech_emb", "speech_head"):
         table = t3.get_submodule(name)
         assert isinstance(table, nn.Embedding | nn.Linear)
-        codes.settle(table)
+        codes.merge_digit_embedding(table)
     return t3
 
 

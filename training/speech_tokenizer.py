@@ -1,7 +1,7 @@
-"""Speech tokens: the S3 tokenizer, small, taught by two listeners that hear nothing but its tokens.
+"""A small S3 speech tokenizer, trained by two heads that see nothing but its tokens.
 
-One rebuilds the mel, knowing who speaks; the other spells the phonemes. So tokens carry words and
-prosody, and leave the voice to the voice.
+One reconstructs the mel, given the speaker; the other recognises the phonemes (CTC). So tokens
+carry words and prosody, and the speaker stays outside.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nightingale.voice.speech_tokenizer import (
 )
 from training import corpus
 from training.corpus import FLOW_MEL, TOKEN_MEL, Utterance
-from training.loop import Losses, Plan, load_mean, train
+from training.loop import Losses, Schedule, load_ema, train
 from training.work import work
 
 CONFIG = SpeechTokenizerConfig(n_layers=3, d_model=192)
@@ -33,17 +33,17 @@ WIDTH = 192
 UNSPOKEN = frozenset(" ,.!?;:-\u2014\u2026\"'()\u201c\u201dˈˌ")  # not a sound of its own
 
 
-class Taught(nn.Module):
-    """The tokenizer and its two listeners."""
+class TokenizerWithHeads(nn.Module):
+    """The tokenizer, its mel decoder and its phoneme head."""
 
     def __init__(self, n_voices: int, n_phonemes: int) -> None:
         super().__init__()
         self.tokenizer = SpeechTokenizer(CONFIG)
-        self.rise = nn.Linear(N_DIGITS, WIDTH)
+        self.input_proj = nn.Linear(N_DIGITS, WIDTH)
         self.voice = nn.Embedding(n_voices, WIDTH)
         self.blocks = nn.ModuleList(_Block(WIDTH, dilation) for dilation in (1, 2, 4, 1))
         self.out = nn.Linear(WIDTH, 80)
-        self.spell = nn.Sequential(
+        self.ctc_head = nn.Sequential(
             nn.Conv1d(N_DIGITS, 2 * WIDTH, 5, padding=2),
             nn.GELU(),
             nn.Conv1d(2 * WIDTH, n_phonemes + 1, 3, padding=1),
@@ -56,7 +56,7 @@ class Taught(nn.Module):
 
     def rebuild(self, levels: Tensor, voice: Tensor) -> Tensor:
         """(B, P, 8) -> mel (B, 2 P, 80)"""
-        x = self.rise(levels) + self.voice(voice)[:, None]
+        x = self.input_proj(levels) + self.voice(voice)[:, None]
         x = x.repeat_interleave(2, dim=1)
         for block in self.blocks:
             x = block(x)
@@ -68,24 +68,24 @@ class _Block(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(width)
         self.conv = nn.Conv1d(width, 2 * width, 5, padding=2 * dilation, dilation=dilation)
-        self.back = nn.Linear(width, width)
+        self.output_proj = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         value, gate = self.conv(self.norm(x).transpose(1, 2)).transpose(1, 2).chunk(2, dim=-1)
-        return x + self.back(value * gate.sigmoid())
+        return x + self.output_proj(value * gate.sigmoid())
 
 
 def phonemes_of(utterances: list[Utterance]) -> list[str]:
     return sorted({sound for u in utterances for sound in u.phonemes} - UNSPOKEN)
 
 
-class Lessons:
+class TokenizerTraining:
     """Batches and what is to be learned from them."""
 
     def __init__(self, utterances: list[Utterance], n_tokens: int) -> None:
         self.voices = sorted({u.voice for u in utterances})
         self.phonemes = phonemes_of(utterances)
-        self.net = Taught(len(self.voices), len(self.phonemes))
+        self.net = TokenizerWithHeads(len(self.voices), len(self.phonemes))
         self._number = {sound: 1 + i for i, sound in enumerate(self.phonemes)}
         self._batches = corpus.batches_of_equal_length(corpus.evenly(utterances), n_tokens, seed=1)
 
@@ -94,7 +94,7 @@ class Lessons:
         levels, smooth = self.net.levels(stack(TOKEN_MEL, batch).transpose(1, 2))
         voice = torch.tensor([self.voices.index(u.voice) for u in batch])
         mel = F.l1_loss(self.net.rebuild(levels, voice), stack(FLOW_MEL, batch))
-        spelled = self.net.spell(levels.transpose(1, 2)).permute(2, 0, 1).log_softmax(-1)
+        spelled = self.net.ctc_head(levels.transpose(1, 2)).permute(2, 0, 1).log_softmax(-1)
         said = [[self._number[s] for s in u.phonemes if s in self._number] for u in batch]
         ctc = F.ctc_loss(
             spelled,
@@ -104,13 +104,19 @@ class Lessons:
             zero_infinity=True,
         )
         used = tokens_of(levels.detach()).unique().numel() / levels[..., 0].numel()
-        alike = sameness(smooth.flatten(0, 1))
-        loss = mel + 0.4 * ctc + alike
-        return {"loss": loss, "mel": mel, "ctc": ctc, "alike": alike, "used": torch.tensor(used)}
+        decorrelation = decorrelation_loss(smooth.flatten(0, 1))
+        loss = mel + 0.4 * ctc + decorrelation
+        return {
+            "loss": loss,
+            "mel": mel,
+            "ctc": ctc,
+            "decorrelation": decorrelation,
+            "used": torch.tensor(used),
+        }
 
 
-def sameness(levels: Tensor) -> Tensor:
-    """(N, 8): how far digits are from being spread over all three values, each on its own."""
+def decorrelation_loss(levels: Tensor) -> Tensor:
+    """(N, 8): how far digits are from using all three values, independently of each other."""
     off = levels - levels.mean(0)
     spread = (off.square().mean(0) + 1e-5).sqrt()
     together = (off.T @ off) / len(off) / torch.outer(spread, spread)
@@ -125,17 +131,17 @@ def stack(kind: corpus.Features, batch: list[Utterance]) -> Tensor:
 
 def main(n_steps: int = 5000, minutes: float | None = None, threads: int = 1) -> None:
     torch.set_num_threads(threads)
-    lessons = Lessons(corpus.training_set(TOKEN_MEL, FLOW_MEL), n_tokens=1000)
+    training = TokenizerTraining(corpus.training_set(TOKEN_MEL, FLOW_MEL), n_tokens=1000)
     FOLDER.mkdir(parents=True, exist_ok=True)
-    sizes = {"n_voices": len(lessons.voices), "n_phonemes": len(lessons.phonemes)}
+    sizes = {"n_voices": len(training.voices), "n_phonemes": len(training.phonemes)}
     (FOLDER / "sizes.json").write_text(json.dumps(sizes))
-    train(lessons.net, lessons.losses, Plan(n_steps, rate=1e-3), FOLDER, minutes)
+    train(training.net, training.losses, Schedule(n_steps, lr=1e-3), FOLDER, minutes)
 
 
 def load() -> SpeechTokenizer:
     """The trained tokenizer alone."""
-    net = Taught(**json.loads((FOLDER / "sizes.json").read_text()))
-    load_mean(net, FOLDER)
+    net = TokenizerWithHeads(**json.loads((FOLDER / "sizes.json").read_text()))
+    load_ema(net, FOLDER)
     return net.tokenizer
 
 
