@@ -1,7 +1,7 @@
-"""How good is it? The packed model and its parts, judged on sentences that training never saw.
+"""Evaluate a packed model on held-out sentences: word error rate, speaker similarity, DistillMOS.
 
-Beside each other: the teacher, its speech rebuilt from tokens, the model with either decoder, short
-texts, cloned voices, and espeak-ng. Keeps what it heard, every clip's verdict, and a table.
+Systems: the teacher, its speech rebuilt from tokens, the model with either decoder, short texts,
+cloned voices, and espeak-ng. Keeps audio, every clip's scores, and a table.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def main(
     threads: int = 2,
     words_only: bool = False,
 ) -> None:
-    """Judge a packed model."""
+    """Word error rate, speaker similarity and DistillMOS of a packed model."""
     torch.set_num_threads(threads)
     assets = work() / "assets"
     judge = Judge.load(assets, threads)

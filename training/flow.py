@@ -1,7 +1,7 @@
-"""The flow, small: from tokens and a voice to mel frames, and its student that takes two steps.
+"""A small flow-matching decoder from tokens and speaker to mel frames, and its mean-flow student.
 
-Batches are pieces of one length out of each voice's speech laid end to end, so nothing is padded.
-Half of them see everything, half through the windows that streaming will have.
+Batches are segments of one length out of each voice's concatenated speech, so nothing is padded.
+Half of them have full attention, half that of streaming windows.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Batch:
 
 
 class FlowDataset:
-    """Each voice's tokens and frames, laid end to end in a random order."""
+    """Each voice's tokens and frames, concatenated in random order."""
 
     def __init__(self) -> None:
         tokens = tokens_by_voice()
@@ -213,7 +213,7 @@ def load(folder: str = "flow") -> Flow:
 def distill_meanflow(
     n_steps: int = 700, minutes: float | None = None, threads: int = 1, n_tokens: int = 300
 ) -> None:
-    """The student learns where the teacher's ten guided steps lead, half by half."""
+    """Distill ten guided steps of the flow into two of the student."""
     torch.set_num_threads(threads)
     teacher, speech, student = load(), FlowDataset(), Flow(config(MEANFLOW))
     student.load_state_dict(teacher.state_dict(), strict=False)

@@ -52,7 +52,7 @@ def name_of(size: str, spelled: bool, ship: bool) -> str:
 
 
 def initial_t3(size: str, ship: bool) -> T3:
-    """A network whose codes are related; from the weights that ship, or init_small."""
+    """With factorized codes; from the weights that ship, or from small random ones."""
     t3 = T3(SIZES[size])
     init_small(t3)
     shipped = load_file(BUNDLE / SHIPPED[size]) if ship else {}
@@ -79,7 +79,7 @@ def initial_t3(size: str, ship: bool) -> T3:
 
 
 def losses_of(t3: nn.Module, probe: AlignmentProbe, batch: Batch, *, plain: bool = False) -> Losses:
-    """Of one batch; `plain`: nothing is left out and nothing corrupted."""
+    """Of one batch; `plain`: without text dropout and corrupted tokens."""
     assert isinstance(t3, T3)
     keep_text = torch.rand(len(batch.text)) >= (0 if plain else DROP_TEXT)
     # The fused attention is slow on its way back; related rows are added up once.

@@ -1,7 +1,7 @@
-"""Who speaks: a public speaker encoder for T3, and a small x-vector network that learns from it.
+"""Speaker embeddings: a public encoder for T3, and a small x-vector network distilled from it.
 
-The speaker encoder is not trained here: Resemblyzer's weights have the very layout of the released
-one. The x-vector network, whose ear is the filter bank of the flow, learns to say the same.
+The speaker encoder is not trained here: Resemblyzer's weights have the layout of the released one.
+The x-vector network reads the flow's filter bank.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def targets_by_voice() -> dict[str, NDArray[np.float32]]:
 
 
 class XVectorStudent(nn.Module):
-    """The x-vector network; while it learns, its norms are those of each batch and are recorded."""
+    """The x-vector network; in training its norms use and record batch statistics."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ def main(n_steps: int = 700, minutes: float | None = None, threads: int = 1) -> 
 
 
 class TrainableBatchNorm(nn.Module):
-    """What a norm of the network is while it learns: that of the batch, which is recorded."""
+    """A norm in training mode: batch statistics, with running ones recorded."""
 
     running_mean: Tensor
     running_var: Tensor

@@ -1,6 +1,6 @@
-"""More voices than the teachers have: each, played faster or slower, is higher or lower too.
+"""More voices by speed perturbation: each, played faster or slower, is higher or lower too.
 
-For what must learn to tell voices apart (tokens, flow, x-vector), not for what reads texts aloud.
+Used by tokenizer, flow and x-vectors, which have to generalise over speakers; not by T3.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def nasty(
 ) -> None:
     """How many texts come out as something else."""
     transcriber = Transcriber(judges, torch.get_num_threads())
-    n_told = 0
+    n_incomplete = 0
     if teacher:
         from training.speak import Heart  # noqa: PLC0415 - only where there is one
 
@@ -146,12 +146,12 @@ def nasty(
         tts = load(model)
 
     def speak(seed: int, text: str) -> Sound:
-        nonlocal n_told
+        nonlocal n_incomplete
         if teacher:
             parts = [heart.speak(heart.phonemes(part.text)) for part in split(text, SINGLE)]
             return np.concatenate(parts)
         audio = tts.say(text, seed=seed, guard=guard)
-        n_told += not audio.is_complete
+        n_incomplete += not audio.is_complete
         return audio.samples
 
     verdicts = []
@@ -163,7 +163,7 @@ def nasty(
             facts = f"{verdict.edits.rate:.0%}  {verdict.nasty.kind}  {verdict.nasty.text[:80]!r}"
             print(f"{facts}  heard as  {verdict.heard[:80]!r}", flush=True)
     who = "its teacher" if teacher else model
-    keep("nasty", model=who, guard=guard, n_reported_incomplete=n_told, **summary(verdicts))
+    keep("nasty", model=who, guard=guard, n_reported_incomplete=n_incomplete, **summary(verdicts))
 
 
 @app.command()

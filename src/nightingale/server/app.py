@@ -34,7 +34,7 @@ def make_app(context: ServerContext) -> AccessMiddleware:
         redoc_url=None,
     )
     for kind in (APIError, NightingaleError):
-        app.add_exception_handler(kind, _told)
+        app.add_exception_handler(kind, _error_response)
     app.add_exception_handler(RequestValidationError, _misread)
     app.add_exception_handler(HTTPException, _missed)
     for room in (speech, models_and_voices, chatterbox, health, websocket, page):
@@ -42,7 +42,7 @@ def make_app(context: ServerContext) -> AccessMiddleware:
     return AccessMiddleware(app, context)
 
 
-async def _told(request: Request, error: Exception) -> Response:
+async def _error_response(request: Request, error: Exception) -> Response:
     return _answer(request, APIError.of(error))
 
 
