@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 import typer
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from nightingale.backends.torch.flow.conv import CausalConv
 from nightingale.backends.torch.flow.encoder import EncoderConfig, frame_mask
 from nightingale.backends.torch.flow.estimator import Estimator, EstimatorConfig, Transformer
 from nightingale.backends.torch.flow.model import Flow, FlowConfig
@@ -28,9 +30,10 @@ from training.work import work
 
 ENCODER = EncoderConfig(d_model=128, n_heads=2, d_ffn=384, n_layers=2, n_up_layers=1)
 # Wide enough for two channels to each band: see `init_noise_path`.
-SIZES = {"d_model": 192, "n_heads": 4, "d_head": 32, "d_ffn": 384, "d_time": 128}
-ESTIMATOR = EstimatorConfig(**SIZES, n_mid_blocks=2, n_transformers=1)
-MEANFLOW = EstimatorConfig(**SIZES, n_mid_blocks=2, n_transformers=1, meanflow=True)
+ESTIMATOR = EstimatorConfig(
+    d_model=192, n_heads=4, d_head=32, d_ffn=384, d_time=128, n_mid_blocks=2, n_transformers=1
+)
+MEANFLOW = replace(ESTIMATOR, meanflow=True)
 FOLDER = work() / "flow"
 MEANFLOW_FOLDER = work() / "meanflow"
 LENGTHS = (48, 96, 160, 256)  # tokens
@@ -103,6 +106,11 @@ def window_mask(n_tokens: int, n_prompt: int, random: np.random.Generator) -> Te
     return mask
 
 
+def bias_of(conv: nn.Conv1d) -> Tensor:
+    assert conv.bias is not None
+    return conv.bias
+
+
 @torch.no_grad()
 def init_noise_path(estimator: Estimator) -> None:
     """Let noise through the network from the first step on: the velocity is the mel less the noise.
@@ -114,29 +122,26 @@ def init_noise_path(estimator: Estimator) -> None:
     """
     n_mel, width = estimator.config.n_mel, estimator.config.d_model
     pair = torch.cat((torch.eye(n_mel), -torch.eye(n_mel)))  # (160, 80)
-    for block in (*estimator.down_blocks, *estimator.mid_blocks, *estimator.up_blocks):
+    first, *_, last = estimator.blocks()
+    for block in estimator.blocks():
         block.unit.block2.norm.weight.mul_(0.3)
-        around = block.unit.res_conv
-        around.weight.mul_(0.3)
-        around.weight[:, : 2 * n_mel, 0] = torch.eye(width)[:, : 2 * n_mel]
-        around.bias.zero_()
-    entrance = estimator.down_blocks[0].unit.res_conv.weight
-    entrance[:, :n_mel, 0] = 0
-    entrance[: 2 * n_mel, :n_mel, 0] = pair
-    entrance[:, n_mel : 2 * n_mel].normal_(std=0.05)
-    first, last, final = (
-        estimator.down_blocks[0][2],
-        estimator.up_blocks[0][2],
-        estimator.final_block.conv,
-    )
-    for conv in (first, last, final):
+        residual = block.unit.res_conv
+        residual.weight.mul_(0.3)
+        residual.weight[:, : 2 * n_mel, 0] = torch.eye(width)[:, : 2 * n_mel]
+        bias_of(residual).zero_()
+    inputs = first.unit.res_conv.weight
+    inputs[:, :n_mel, 0] = 0
+    inputs[: 2 * n_mel, :n_mel, 0] = pair
+    inputs[:, n_mel : 2 * n_mel].normal_(std=0.05)
+    final = estimator.final_block.conv
+    for conv in (cast(CausalConv, first[2]), cast(CausalConv, last[2]), final):
         conv.weight.mul_(0.3)
         conv.weight[: 2 * n_mel] = 0
         conv.weight[: 2 * n_mel, :, -1] = torch.eye(width)[: 2 * n_mel]
-        conv.bias.zero_()
+        bias_of(conv).zero_()
     n_large, large = 8, 60.0
     final.weight[-n_large:] = 0
-    final.bias[-n_large:] = large * torch.tensor([1.0, -1.0]).repeat(n_large // 2)
+    bias_of(final)[-n_large:] = large * torch.tensor([1.0, -1.0]).repeat(n_large // 2)
     size = large * (n_large / width) ** 0.5
     estimator.final_block.norm.weight.fill_(size)
     estimator.final_block.norm.weight[-n_large:] = 0
@@ -149,10 +154,10 @@ def velocity(
 ) -> Tensor:
     """What `Estimator.forward` computes, for rows with times of their own; known is (B, M, 240)."""
     shifts = estimator.shifts(start, end).unsqueeze(2).unbind(1)  # (B, 1, D) each
-    first, last = estimator.down_blocks[0], estimator.up_blocks[0]
+    first, *middle, last = estimator.blocks()
     skip = first(torch.cat((x, known), dim=-1), shifts[0], mask)
     h = first.end(skip)
-    for block, shift in zip(estimator.mid_blocks, shifts[1:-1], strict=True):
+    for block, shift in zip(middle, shifts[1:-1], strict=True):
         h = block(h, shift, mask)
     h = last.end(last(torch.cat((h, skip), dim=-1), shifts[-1], mask))
     final = estimator.final_proj

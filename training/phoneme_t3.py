@@ -14,25 +14,14 @@ import typer
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.utils import parametrize
 
 from nightingale.backends.torch.t3.model import CONFIGS, T3
 from nightingale.loader import PRONUNCIATIONS
 from nightingale.weights.manifest import BUNDLE
 from training import codes, phonemes, text_tokenizer
-from training.batch import IGNORED, Batch
-from training.loop import Losses, Schedule, compile_blocks, load_ema, train
-from training.t3 import (
-    DRAFT,
-    DROP_TEXT,
-    AlignmentProbe,
-    alignment_loss,
-    corrupted,
-    hidden_states,
-    init_small,
-    token_loss,
-)
+from training.batch import IGNORED
+from training.loop import Schedule, load_ema, train
+from training.t3 import DRAFT, Objective, init_small
 from training.t3_dataset import OTHERS, SPELLED, WIDE, PhonemeDataset
 from training.work import work
 
@@ -78,25 +67,6 @@ def initial_t3(size: str, ship: bool) -> T3:
     return t3
 
 
-def losses_of(t3: nn.Module, probe: AlignmentProbe, batch: Batch, *, plain: bool = False) -> Losses:
-    """Of one batch; `plain`: without text dropout and corrupted tokens."""
-    assert isinstance(t3, T3)
-    keep_text = torch.rand(len(batch.text)) >= (0 if plain else DROP_TEXT)
-    # The fused attention is slow on its way back; related rows are added up once.
-    with sdpa_kernel(SDPBackend.MATH), parametrize.cached():
-        states, *text = hidden_states(t3, batch if plain else corrupted(batch), keep_text)
-        head = t3.speech_head.weight
-    speech = token_loss(states, head, batch.wanted)
-    facts = torch.where(keep_text[:, None], batch.wanted, IGNORED)
-    n_speech = batch.wanted.shape[1]
-    off = [
-        alignment_loss(probe.weights(*pair, (text[0], text[1]), n_speech), batch.place, facts)
-        for pair in t3.config.alignment_heads
-    ]
-    alignment = torch.stack(off).mean()
-    return {"loss": speech + 0.5 * alignment, "speech": speech, "alignment": alignment}
-
-
 def main(
     size: str = "large",
     spelled: bool = False,
@@ -111,8 +81,7 @@ def main(
     files, others = sorted(WIDE.glob("**/*.jsonl")), sorted(OTHERS.glob("*.jsonl"))
     dataset = PhonemeDataset(files, N_POSITIONS, 1.0 if spelled else SPELLED, others)
     t3 = initial_t3(size, ship)
-    probe = AlignmentProbe(t3)
-    compile_blocks(t3.tfmr.layers)
+    objective = Objective(t3, compiled=True)
     print(f"{dataset.facts}; {sum(p.numel() for p in t3.parameters()) / 1e6:.2f} M parameters")
     warmup = min(300, n_steps // 5)
     schedule = Schedule(
@@ -125,7 +94,7 @@ def main(
         stop=stop,
     )
     folder = work() / name_of(size, spelled, ship)
-    train(t3, lambda step: losses_of(t3, probe, dataset.batch(step)), schedule, folder)
+    train(t3, lambda step: objective.losses(dataset.batch(step)), schedule, folder)
 
 
 @torch.inference_mode()
@@ -137,11 +106,11 @@ def evaluate(size: str = "large", spelled: bool = False, ship: bool = False) -> 
     t3 = initial_t3(size, ship)
     if (folder / "mean.safetensors").is_file():
         load_ema(t3, folder)
-    probe, total, n_all = AlignmentProbe(t3), torch.zeros(2), 0
+    objective, total, n_all = Objective(t3), torch.zeros(2), 0
     for step in range(len(dataset.batches)):
         torch.manual_seed(step)
         batch = dataset.batch(step)
-        found = losses_of(t3, probe, batch, plain=True)
+        found = objective.losses(batch, plain=True)
         n = int((batch.wanted != IGNORED).sum())
         total += n * torch.stack((found["speech"], found["alignment"]))
         n_all += n

@@ -103,7 +103,7 @@ class TokenizerTraining:
             torch.tensor([len(row) for row in said]),
             zero_infinity=True,
         )
-        used = tokens_of(levels.detach()).unique().numel() / levels[..., 0].numel()
+        used = len(set(tokens_of(levels.detach()).flatten().tolist())) / levels[..., 0].numel()
         decorrelation = decorrelation_loss(smooth.flatten(0, 1))
         loss = mel + 0.4 * ctc + decorrelation
         return {

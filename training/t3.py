@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import parametrize
 
-from nightingale.backends.torch.t3.llama import rotate
+from nightingale.backends.torch.t3.llama import Layer, Llama, rotate
 from nightingale.backends.torch.t3.model import CONFIGS, T3
 from nightingale.core import END_OF_SPEECH
 from nightingale.text.tokenizer import FledglingTokenizer
@@ -122,9 +123,8 @@ def hidden_states(t3: T3, batch: Batch, keep_text: Tensor) -> tuple[Tensor, int,
     return states[:, -n_speech:], n_voice, n_voice + n_text
 
 
-@torch.compile(dynamic=True)
 def token_loss(states: Tensor, head: Tensor, wanted: Tensor) -> Tensor:
-    """Cross entropy; compiled, because most of it is passes over seven thousand logits a token."""
+    """Cross entropy of the next speech token."""
     guess = F.linear(states, head).flatten(0, 1).float()
     return F.cross_entropy(guess, wanted.flatten(), ignore_index=IGNORED)
 
@@ -136,6 +136,10 @@ def corrupted(batch: Batch) -> Batch:
     return replace(batch, speech=torch.where(wrong, drawn, batch.speech))
 
 
+def layers_of(t3: T3) -> list[Layer]:
+    return cast("list[Layer]", list(cast(Llama, t3.tfmr).layers))
+
+
 class AlignmentProbe:
     """Attention of the alignment heads from speech to text."""
 
@@ -143,15 +147,15 @@ class AlignmentProbe:
         self._t3 = t3
         self._read: dict[int, Tensor] = {}
         for layer in {layer for layer, _ in t3.config.alignment_heads}:
-            t3.tfmr.layers[layer].register_forward_pre_hook(functools.partial(self._keep, layer))
+            layers_of(t3)[layer].register_forward_pre_hook(functools.partial(self._keep, layer))
 
     def _keep(self, layer: int, _module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         self._read[layer] = inputs[0]
 
     def weights(self, layer: int, head: int, text: tuple[int, int], n_speech: int) -> Tensor:
         """(B, S, T): attention of each speech position to the text"""
-        llama = self._t3.tfmr
-        attention, norm = llama.layers[layer].self_attn, llama.layers[layer].input_layernorm
+        llama, block = cast(Llama, self._t3.tfmr), layers_of(self._t3)[layer]
+        attention, norm = block.self_attn, block.input_layernorm
         x = norm(self._read[layer])
         d_head, n = x.shape[-1] // self._t3.config.n_heads, x.shape[1]
         rows = slice(head * d_head, (head + 1) * d_head)
@@ -173,6 +177,34 @@ def alignment_loss(weights: Tensor, place: Tensor, wanted: Tensor) -> Tensor:
     return ((1 - on_path) * is_speech).sum() / is_speech.sum().clamp(min=1)
 
 
+class Objective:
+    """The loss of a T3: next speech tokens, and alignment heads that follow the text."""
+
+    def __init__(self, t3: T3, *, compiled: bool = False) -> None:
+        self._t3, self._probe, self._token_loss = t3, AlignmentProbe(t3), token_loss
+        if compiled:  # most of the loss is passes over seven thousand logits a token
+            compile_blocks(layers_of(t3))
+            self._token_loss = torch.compile(token_loss, dynamic=True)
+
+    def losses(self, batch: Batch, *, plain: bool = False) -> Losses:
+        """`plain`: without text dropout and corrupted tokens."""
+        t3, n_speech = self._t3, batch.wanted.shape[1]
+        keep_text = torch.rand(len(batch.text)) >= (0 if plain else DROP_TEXT)
+        # The backward pass of fused attention is slow; factorized rows are added up once.
+        with sdpa_kernel(SDPBackend.MATH), parametrize.cached():
+            states, *text = hidden_states(t3, batch if plain else corrupted(batch), keep_text)
+            head = t3.speech_head.weight
+        speech = self._token_loss(states, head, batch.wanted)
+        with_text = torch.where(keep_text[:, None], batch.wanted, IGNORED)
+        weights = (
+            self._probe.weights(*pair, (text[0], text[1]), n_speech)
+            for pair in t3.config.alignment_heads
+        )
+        off = [alignment_loss(each, batch.place, with_text) for each in weights]
+        alignment = torch.stack(off).mean()
+        return {"loss": speech + 0.5 * alignment, "speech": speech, "alignment": alignment}
+
+
 def main(
     draft: bool = False,
     n_steps: int = 13_500,
@@ -186,31 +218,12 @@ def main(
     init_small(t3)
     for layer in (t3.speech_emb, t3.speech_head):
         codes.add_digit_embedding(layer, 0.05)
-    probe = AlignmentProbe(t3)
-    compile_blocks(t3.tfmr.layers)
+    objective = Objective(t3, compiled=True)
     print(f"{dataset.n_batches} batches, {sum(p.numel() for p in t3.parameters()) / 1e6:.2f} M")
 
-    def losses(step: int) -> Losses:
-        batch = dataset.batch(step)
-        keep_text = torch.rand(len(batch.text)) >= DROP_TEXT
-        # The fused attention is slow on its way back; related rows are added up once.
-        with sdpa_kernel(SDPBackend.MATH), parametrize.cached():
-            states, *text = hidden_states(t3, corrupted(batch), keep_text)
-            head = t3.speech_head.weight
-        wanted = batch.wanted
-        speech = token_loss(states, head, wanted)
-        facts = torch.where(keep_text[:, None], wanted, IGNORED)
-        off = [
-            alignment_loss(
-                probe.weights(*head, (text[0], text[1]), wanted.shape[1]), batch.place, facts
-            )
-            for head in t3.config.alignment_heads
-        ]
-        alignment = torch.stack(off).mean()
-        return {"loss": speech + 0.5 * alignment, "speech": speech, "alignment": alignment}
-
     schedule = Schedule(n_steps, lr=1.5e-3, weight_decay=0.05, bf16=bf16)
-    train(t3, losses, schedule, work() / ("draft" if draft else "t3"), minutes)
+    folder = work() / ("draft" if draft else "t3")
+    train(t3, lambda step: objective.losses(dataset.batch(step)), schedule, folder, minutes)
 
 
 def init_small(t3: T3) -> None:

@@ -1,0 +1,172 @@
+"""The networks as training runs them: the same function as at inference, and a loss that falls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nightingale.backends.torch.flow.model import Flow
+from nightingale.backends.torch.t3.model import T3, Utterance
+from nightingale.backends.torch.vocoder.model import Vocoder
+from nightingale.measure.stages import torch_stages
+from nightingale.pipeline import Nightingale
+from nightingale.weights.manifest import BUNDLE
+from training import codes, flow, speakers, speech_tokenizer, t3, vocoder
+from training.batch import IGNORED, Batch
+from training.loop import Losses
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def flow_batch(n_tokens: int = 24) -> flow.Batch:
+    mask = flow.window_mask(n_tokens, 4, np.random.default_rng(0))
+    mel = torch.randn(2, 2 * n_tokens, 80)
+    tokens, xvector = torch.randint(6561, (2, n_tokens)), torch.randn(2, speakers.D_XVECTOR)
+    return flow.Batch(tokens, mel, xvector, 4, mask)
+
+
+def falls(net: nn.Module, losses: Callable[[], Losses], n_steps: int = 8) -> bool:
+    """On one batch with the same random numbers in each step."""
+    optimizer, found = torch.optim.Adam(net.parameters(), 1e-3), []
+    for _ in range(n_steps):
+        torch.manual_seed(1)
+        loss = losses()["loss"]
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        optimizer.step()
+        found.append(float(loss.detach()))
+    return found[-1] < 0.98 * found[0]
+
+
+@torch.inference_mode()
+def test_flow_velocity_in_training_is_the_estimators() -> None:
+    net, batch = Flow(flow.config()), flow_batch()
+    flow.init_noise_path(net.estimator)
+    x, time = torch.randn_like(batch.mel), torch.full((2,), 0.3)
+    mu, known = flow.conditioning(net, replace(batch, mask=None))
+    _, speaker, cond = known.chunk(3, dim=-1)
+    context = net.estimator.context(mu, speaker[:, 0], cond, guided=False)
+    shifts = net.estimator.shifts(time[:1], time[:1])[0]
+    wanted = net.estimator(x, context, shifts)
+    found = flow.velocity(net.estimator, x, known, time, time, None)
+    assert torch.allclose(found, wanted, atol=1e-4)
+    later = flow.velocity(net.estimator, x, known, time + 0.3, time + 0.3, None)
+    assert not torch.allclose(later, wanted, atol=1e-2)
+
+
+def test_flow_loss_falls() -> None:
+    net, batch = Flow(flow.config()), flow_batch()
+    flow.init_noise_path(net.estimator)
+    codes.add_digit_embedding(net.input_embedding, 1.0)
+    assert falls(net, lambda: flow.losses(net, batch))
+
+
+def t3_batch(n_speech: int = 20) -> Batch:
+    text = F.pad(torch.randint(3, 29, (2, 10)), (1, 1), value=0)
+    text[:, 0] = 255
+    speech, prompt = torch.randint(6561, (2, n_speech)), torch.randint(6561, (2, 40))
+    place = torch.linspace(1, 10, n_speech).expand(2, -1)
+    wanted = speech.clone()
+    wanted[1, -3:] = IGNORED
+    return Batch(text, speech, wanted, place, prompt, F.normalize(torch.randn(2, 256)))
+
+
+def test_t3_states_in_training_give_the_logits_of_inference(tmp_path: Path) -> None:
+    components = Nightingale.load(BUNDLE, home=tmp_path).components
+    net, prompt = torch_stages(components).t3, components.voice.t3
+    options = replace(components.spec.options, cfg_weight=0.0, exaggeration=t3.EXAGGERATION)
+    ids = components.tokenizer.encode("The cat sat.", options.language)
+    speech = torch.randint(6561, (1, 12))
+    text, speaker = torch.tensor(ids)[None], torch.from_numpy(prompt.speaker)[None]
+    nowhere = torch.zeros(1, 12)
+    batch = Batch(
+        text, speech, speech, nowhere, torch.from_numpy(prompt.tokens)[None].long(), speaker
+    )
+    with torch.inference_mode():
+        states, *_ = t3.hidden_states(net, batch, torch.ones(1))
+        utterance = Utterance(net, ids, net.prefix(prompt, options.exaggeration), options, None)
+        wanted = [utterance.first()]
+        wanted += [utterance.next(token, i) for i, token in enumerate(speech[0, :-1])]
+        found = F.linear(states[0], net.speech_head.weight)
+    assert torch.allclose(found, torch.stack(wanted).float(), atol=2e-3)
+
+
+def test_t3_loss_falls_and_its_heads_begin_to_align() -> None:
+    net = T3(t3.DRAFT)
+    t3.init_small(net)
+    for layer in (net.speech_emb, net.speech_head):
+        codes.add_digit_embedding(layer, 0.05)
+    objective, batch = t3.Objective(net), t3_batch()
+    first = objective.losses(batch, plain=True)["alignment"]
+    assert falls(net, lambda: objective.losses(batch))
+    assert objective.losses(batch, plain=True)["alignment"] < first
+
+
+def test_code_rows_are_merged_as_they_are() -> None:
+    table = nn.Embedding(6563, 8)
+    codes.add_digit_embedding(table, 0.05)
+    before = table.weight.detach().clone()
+    alike = F.cosine_similarity(before[0], before[1], dim=0)  # they differ in one digit
+    assert alike > F.cosine_similarity(before[0], before[6560], dim=0)  # and these in all
+    codes.merge_digit_embedding(table)
+    assert torch.equal(table.weight, before)
+
+
+def test_vocoder_loss_falls_with_and_without_its_discriminator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    time = torch.arange(16 * 480) / 24_000
+    tone = 0.2 * (2 * torch.pi * 150 * time).sin().expand(2, -1)
+    segment = torch.full((2, 80, 16), -5.0), torch.full((2, 16), 150.0), tone
+    monkeypatch.setattr(vocoder, "sample_segments", lambda *_: segment)
+    net = Vocoder(vocoder.CONFIG)
+    assert falls(net, lambda: vocoder.losses(net, [], 2, 0), n_steps=4)
+    gan = vocoder.VocoderGAN(net)
+    before = [p.detach().clone() for p in gan.discriminator.parameters()]
+    assert falls(gan, lambda: gan.losses([], 2, 0), n_steps=4)
+    assert any(
+        not torch.equal(a, b) for a, b in zip(before, gan.discriminator.parameters(), strict=True)
+    )
+
+
+def test_speech_tokenizer_heads_learn_from_its_tokens() -> None:
+    net = speech_tokenizer.TokenizerWithHeads(n_voices=2, n_phonemes=5)
+    token_mel, mel = torch.randn(2, 128, 48), torch.randn(2, 24, 80)
+
+    def losses() -> Losses:
+        levels, smooth = net.levels(token_mel)
+        assert set(levels.flatten().tolist()) <= {-1.0, 0.0, 1.0}
+        rebuilt = net.rebuild(levels, torch.tensor([0, 1]))
+        spelled = net.ctc_head(levels.transpose(1, 2))
+        assert spelled.shape == (2, 6, levels.shape[1])
+        other = speech_tokenizer.decorrelation_loss(smooth.flatten(0, 1))
+        return {"loss": F.l1_loss(rebuilt, mel) + other}
+
+    assert falls(net, losses)
+
+
+def test_xvector_student_learns_and_records_its_statistics() -> None:
+    net = speakers.XVectorStudent()
+    speakers.make_norms_trainable(net)
+    fbank, wanted = torch.randn(3, 100, 80), torch.randn(3, speakers.D_XVECTOR)
+    means = {name: t.clone() for name, t in net.state_dict().items() if "running_mean" in name}
+
+    def losses() -> Losses:
+        near = F.cosine_similarity(cast(Tensor, net(fbank)), wanted, dim=1)
+        return {"loss": 1 - near.mean()}
+
+    assert falls(net, losses)
+    after = net.state_dict()
+    assert means
+    assert all(not torch.equal(mean, after[name]) for name, mean in means.items())
