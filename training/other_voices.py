@@ -112,11 +112,13 @@ def write(name: str, spoken_texts: Iterator[tuple[Text, SpokenText]]) -> None:
     typer.echo(f"{name}: {len(lines)} texts, {n_ends} with ends, {n_tokens / 1500:.1f} minutes")
 
 
-def main(kokoro: bool = True, shifts: bool = True) -> None:
+def main(kokoro: bool = True, shifts: bool = True, share: float = 1.0) -> None:
+    """--share: of the texts of each shifted voice."""
     torch.set_num_threads(1)
+    n = max(10, round(share * N_TEXTS))
     texts = read(work() / "texts" / "wide.jsonl")
     for number, shift in enumerate(SHIFTS if shifts else ()):
-        own = list(islice(texts, number * N_TEXTS, (number + 1) * N_TEXTS))
+        own = list(islice(texts, number * n, (number + 1) * n))
         write(f"{NAME}_shifted_{round(100 * shift)}", of_shift(shift, own))
     durations = Durations(work() / "assets") if kokoro else None
     for voice, cast in CAST.items():

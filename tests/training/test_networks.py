@@ -65,6 +65,7 @@ def test_flow_velocity_in_training_is_the_estimators() -> None:
     assert not torch.allclose(later, wanted, atol=1e-2)
 
 
+@pytest.mark.slow
 def test_flow_loss_falls() -> None:
     net, batch = Flow(flow.config()), flow_batch()
     flow.init_noise_path(net.estimator)
@@ -123,6 +124,7 @@ def test_code_rows_are_merged_as_they_are() -> None:
     assert torch.equal(table.weight, before)
 
 
+@pytest.mark.slow
 def test_vocoder_loss_falls_with_and_without_its_discriminator(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
