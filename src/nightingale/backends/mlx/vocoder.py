@@ -61,13 +61,13 @@ class MlxVocoder(Vocoder):
     def synthesize(self, mel: Tensor, source: Tensor) -> Tensor:
         layers = self._layers
         with self._placement.computing():
-            excitation = to_mlx(stft(source).mT)  # (B, M * 120 + 1, 18)
+            excitation = to_mlx(stft(source, self.config.hop).mT)  # (B, M * 480 / hop + 1, C)
             x = layers.conv("conv_pre", to_mlx(mel.mT), padding=3)  # (B, M, D)
             for stage in range(len(self._upsamplers)):
                 x = self._filter_stage(stage, x, excitation)
             x = layers.conv("conv_post", leaky_relu(x, LAST_SLOPE), padding=3)
             spectra = to_torch(x)
-        return sound(spectra.mT)
+        return sound(spectra.mT, self.config.hop)
 
     def _filter_stage(self, stage: int, x: mx.array, excitation: mx.array) -> mx.array:
         config, layers = self.config, self._layers

@@ -31,12 +31,10 @@ from nightingale.backends.torch.vocoder.pieces import (
     joined_for,
     zeros_around,
 )
-from nightingale.backends.torch.vocoder.stft import HOP, N_CHANNELS, stft
+from nightingale.backends.torch.vocoder.stft import n_bins, stft
 from nightingale.core import SAMPLES_PER_FRAME
 from nightingale.nn.convolution import Convolution, Snake, between_zeros, whole
 from nightingale.nn.deterministic import linear
-
-SPECTRA_PER_FRAME = SAMPLES_PER_FRAME // HOP
 
 
 class FastVocoder(Vocoder):
@@ -61,6 +59,10 @@ class FastVocoder(Vocoder):
     def dtype(self) -> torch.dtype:
         return torch.bfloat16
 
+    @property
+    def _spectra_per_frame(self) -> int:
+        return SAMPLES_PER_FRAME // self.config.hop
+
     def synthesize(self, mel: Tensor, source: Tensor) -> Tensor:
         """(B, 80, M) and (B, M * 480) -> (B, M * 480)"""
         at = FrameSlice(0, 0, mel.shape[2], is_last=True)
@@ -77,7 +79,8 @@ class FastVocoder(Vocoder):
         again = max(0, n_seen - 1 - at.first)  # the source's spectra reach into one frame more
         frames = Piece(mel[:, again:].T, at.first + again, at.first + mel.shape[1])
         layers = PieceCaches(caches, is_last=at.is_last)
-        spectra = _spectra(source[again * SAMPLES_PER_FRAME :], frames.first)
+        first_spectrum = frames.first * self._spectra_per_frame
+        spectra = _spectra(source[again * SAMPLES_PER_FRAME :], first_spectrum, self.config.hop)
         samples = self._shape(frames, spectra, at, layers)
         return samples, tuple(layers.kept)
 
@@ -85,16 +88,18 @@ class FastVocoder(Vocoder):
         x = _convolve(self.entrance, mel, caches)
         for stage, (n_in, n_out) in enumerate(self._needed(at.end)):
             x = self._stage_of(stage, x.until(n_in), excitation, n_out, caches)
-        x = caches.join(_convolve(self.exit, x, caches, LAST_SLOPE), at.end * SPECTRA_PER_FRAME - 1)
-        begin = max(0, at.begin * SPECTRA_PER_FRAME - 1)  # a sample is in the spectra around it
-        samples = sound(x.between(begin, x.end)[None, :, :N_CHANNELS].mT)[0]
-        skipped = at.begin * SAMPLES_PER_FRAME - begin * HOP
+        hop, per_frame = self.config.hop, self._spectra_per_frame
+        x = caches.join(_convolve(self.exit, x, caches, LAST_SLOPE), at.end * per_frame - 1)
+        begin = max(0, at.begin * per_frame - 1)  # a sample is in the spectra around it
+        spectra = x.between(begin, x.end)[None, :, : 2 * n_bins(hop)]
+        samples = sound(spectra.mT, hop)[0]
+        skipped = at.begin * SAMPLES_PER_FRAME - begin * hop
         return samples[skipped:][: (at.end - at.begin) * SAMPLES_PER_FRAME]
 
     def _needed(self, n_frames: int) -> list[tuple[int, int]]:
         """How many positions of each stage's input, and behind its upsampling, so many frames of
         sound depend on."""
-        n, needed = n_frames * SPECTRA_PER_FRAME + 2 + self.exit.reach // 2, []
+        n, needed = n_frames * self._spectra_per_frame + 2 + self.exit.reach // 2, []
         for stage in reversed(range(len(self.upsamples))):
             n += max(block.context for block in self._blocks(stage))
             needed.append((-(-n // self.config.stages[stage][0]) + 1, n))
@@ -117,12 +122,12 @@ class FastVocoder(Vocoder):
         return Piece(total.x.div_(len(self.config.kernels)), total.first, total.n_final)
 
 
-def _spectra(source: Tensor, first: int) -> Piece:
-    """The excitation from frame number `first` on; spectra at its ends, two each, saw its mirror
+def _spectra(source: Tensor, first: int, hop: int) -> Piece:
+    """The excitation from spectrum number `first` on; those at its ends, two each, saw its mirror
     image."""
-    made, begin = stft(source[None])[0].T, first * SPECTRA_PER_FRAME
+    made = stft(source[None], hop)[0].T
     n_cut = 2 if first else 0
-    return Piece(made[n_cut:].contiguous(), begin + n_cut, begin + len(made) - 2)
+    return Piece(made[n_cut:].contiguous(), first + n_cut, first + len(made) - 2)
 
 
 def _convolve(

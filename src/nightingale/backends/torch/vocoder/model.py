@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from nightingale.backends.torch.vocoder.pieces import Piece
 from nightingale.backends.torch.vocoder.source import Source, SourceState, draw_noise
-from nightingale.backends.torch.vocoder.stft import HOP, N_BINS, N_CHANNELS, istft, stft
+from nightingale.backends.torch.vocoder.stft import istft, n_bins, stft
 from nightingale.core import SAMPLES_PER_FRAME
 from nightingale.errors import RequestError
 from nightingale.nn.deterministic import Conv
@@ -48,9 +48,10 @@ class VocoderConfig:
     kernels: tuple[int, ...] = (3, 7, 11)  # of the blocks of a stage, whose mean is taken
     source_kernels: tuple[int, ...] = (7, 7, 11)  # of the source's block in each stage
     dilations: tuple[int, ...] = (1, 3, 5)
+    hop: int = 4  # samples between the spectra that it reads and makes
 
     def __post_init__(self) -> None:
-        assert HOP * math.prod(factor for factor, _ in self.stages) == SAMPLES_PER_FRAME
+        assert self.hop * math.prod(factor for factor, _ in self.stages) == SAMPLES_PER_FRAME
         assert len(self.stages) == len(self.source_kernels)
 
 
@@ -80,7 +81,11 @@ class Vocoder(nn.Module):
             for out, (factor, kernel) in zip(widths, config.stages, strict=True)
         )
         self.source_downs = nn.ModuleList(
-            _downsampling(out, math.prod(factor for factor, _ in config.stages[stage + 1 :]))
+            _downsampling(
+                2 * n_bins(config.hop),
+                out,
+                math.prod(factor for factor, _ in config.stages[stage + 1 :]),
+            )
             for stage, out in enumerate(widths)
         )
         self.source_resblocks = nn.ModuleList(
@@ -92,7 +97,7 @@ class Vocoder(nn.Module):
             for out in widths
             for kernel in config.kernels
         )
-        self.conv_post = Conv(widths[-1], N_CHANNELS, 7, padding=3)
+        self.conv_post = Conv(widths[-1], 2 * n_bins(config.hop), 7, padding=3)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -143,11 +148,11 @@ class Vocoder(nn.Module):
 
     def synthesize(self, mel: Tensor, source: Tensor) -> Tensor:
         """The same for several at once, (B, 80, M) and (B, M * 480) -> (B, M * 480)."""
-        excitation = stft(source)  # (B, 18, M * 120 + 1)
+        excitation = stft(source, self.config.hop)  # (B, C, M * 480 / hop + 1)
         x = self.conv_pre(mel)  # (B, D, M)
         for stage in range(len(self.ups)):
             x = self._stage(stage, x, excitation)
-        return sound(self.conv_post(F.leaky_relu(x, LAST_SLOPE)))
+        return sound(self.conv_post(F.leaky_relu(x, LAST_SLOPE)), self.config.hop)
 
     def _stage(self, stage: int, x: Tensor, excitation: Tensor) -> Tensor:
         x = self.ups[stage](F.leaky_relu(x, SLOPE))
@@ -174,12 +179,13 @@ class Vocoder(nn.Module):
             )
 
 
-def sound(x: Tensor) -> Tensor:
-    """What the filter's last layer says of each spectrum, (B, 18, M * 120 + 1) -> (B, M * 480)"""
-    magnitude = x[:, :N_BINS].exp().clamp(max=MAX_MAGNITUDE)
-    phase = x[:, N_BINS:].sin()
+def sound(x: Tensor, hop: int) -> Tensor:
+    """What the filter's last layer says of each spectrum, (B, C, M * 480 / hop + 1) ->
+    (B, M * 480)"""
+    magnitude, phase = x.chunk(2, dim=1)
+    magnitude, phase = magnitude.exp().clamp(max=MAX_MAGNITUDE), phase.sin()
     spectrum = torch.cat((magnitude * phase.cos(), magnitude * phase.sin()), dim=1)
-    return istft(spectrum).clamp(-LIMIT, LIMIT)
+    return istft(spectrum, hop).clamp(-LIMIT, LIMIT)
 
 
 class _F0Predictor(nn.Module):
@@ -248,11 +254,11 @@ class Upsampling(nn.ConvTranspose1d):
         return summed[:, :, 0] + self.bias[:, None]
 
 
-def _downsampling(n_channels: int, factor: int) -> Conv:
+def _downsampling(n_in: int, n_channels: int, factor: int) -> Conv:
     """Brings the source's spectrum to the rate of a stage."""
     if factor == 1:
-        return Conv(N_CHANNELS, n_channels, 1)
-    return Conv(N_CHANNELS, n_channels, 2 * factor, factor, padding=factor // 2)
+        return Conv(n_in, n_channels, 1)
+    return Conv(n_in, n_channels, 2 * factor, factor, padding=factor // 2)
 
 
 def fold_weight_norm(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

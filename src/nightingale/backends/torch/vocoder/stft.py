@@ -1,7 +1,8 @@
-"""The short Fourier transform of the vocoder: 16 points, a hop of 4, periodic Hann window.
+"""The short Fourier transform of the vocoder: four hops long, periodic Hann window.
 
-At this size a table is faster than an FFT: both directions are one small matrix product. Frames are
-centered, so n samples make n / 4 + 1 of them; beyond its ends the signal is its own mirror image.
+At these sizes (16 points and a hop of 4 in the released models) a table is faster than an FFT: both
+directions are one small matrix product. Frames are centered, so n samples make n / hop + 1 of them;
+beyond its ends the signal is its own mirror image.
 """
 
 from __future__ import annotations
@@ -14,45 +15,50 @@ from torch import Tensor
 
 from nightingale.nn.device import HOST
 
-N_FFT = 16
-HOP = 4
-N_BINS = N_FFT // 2 + 1
-N_CHANNELS = 2 * N_BINS  # real parts, then imaginary parts
+HOPS = 4  # in a frame
 
 
-def stft(samples: Tensor) -> Tensor:
-    """(B, n) -> (B, 18, n / 4 + 1)"""
-    cosine, sine, window = _tables()
-    analysis = _like(samples, torch.cat((cosine, -sine)) * window)  # (18, 16)
-    mirrored = F.pad(samples[:, None], (N_FFT // 2, N_FFT // 2), mode="reflect")[:, 0]
-    return (mirrored.unfold(1, N_FFT, HOP) @ analysis.T).transpose(1, 2)
+def n_bins(hop: int) -> int:
+    """Of a spectrum; it has twice as many channels: real parts, then imaginary parts."""
+    return HOPS * hop // 2 + 1
 
 
-def istft(spectrum: Tensor) -> Tensor:
-    """(B, 18, n / 4 + 1) -> (B, n)"""
-    cosine, sine, window = _tables()
+def stft(samples: Tensor, hop: int) -> Tensor:
+    """(B, n) -> (B, C, n / hop + 1)"""
+    cosine, sine, window = _tables(hop)
+    n_fft = HOPS * hop
+    analysis = _like(samples, torch.cat((cosine, -sine)) * window)  # (C, n_fft)
+    mirrored = F.pad(samples[:, None], (n_fft // 2, n_fft // 2), mode="reflect")[:, 0]
+    return (mirrored.unfold(1, n_fft, hop) @ analysis.T).transpose(1, 2)
+
+
+def istft(spectrum: Tensor, hop: int) -> Tensor:
+    """(B, C, n / hop + 1) -> (B, n)"""
+    cosine, sine, window = _tables(hop)
     # Every bin but the first and the last stands for its conjugate twin as well.
-    twins = torch.full((N_BINS, 1), 2.0, dtype=torch.float64, device=HOST)
+    twins = torch.full((n_bins(hop), 1), 2.0, dtype=torch.float64, device=HOST)
     twins[0] = twins[-1] = 1.0
-    synthesis = _like(spectrum, torch.cat((twins * cosine, -twins * sine)) * window / N_FFT)
+    synthesis = _like(spectrum, torch.cat((twins * cosine, -twins * sine)) * window / (HOPS * hop))
     weight = _like(spectrum, window * window)[None, :, None].expand(1, -1, spectrum.shape[2])
-    return _overlap_add(synthesis.T @ spectrum) / _overlap_add(weight)
+    return _overlap_add(synthesis.T @ spectrum, hop) / _overlap_add(weight, hop)
 
 
-def _overlap_add(frames: Tensor) -> Tensor:
-    """(B, 16, T) -> (B, 4 * T - 4): from the middle of the first frame to that of the last."""
-    n = N_FFT // HOP
-    hops = frames.reshape(len(frames), n, HOP, -1)  # (B, 4, 4, T): a frame is four hops long
-    summed = sum(F.pad(hops[:, k], (k, n - 1 - k)) for k in range(n))
+def _overlap_add(frames: Tensor, hop: int) -> Tensor:
+    """(B, n_fft, T) -> (B, hop * (T - 1)): from the middle of the first frame to that of the
+    last."""
+    hops = frames.reshape(len(frames), HOPS, hop, -1)
+    summed = sum(F.pad(hops[:, k], (k, HOPS - 1 - k)) for k in range(HOPS))
     assert isinstance(summed, Tensor)
-    return summed.transpose(1, 2).flatten(1)[:, N_FFT // 2 : -(N_FFT // 2)]
+    half = HOPS * hop // 2
+    return summed.transpose(1, 2).flatten(1)[:, half:-half]
 
 
-def _tables() -> tuple[Tensor, Tensor, Tensor]:
-    """Cosines and sines of every bin, (9, 16) each, and the window, (16,)."""
-    turn = 2 * math.pi / N_FFT
-    point = torch.arange(N_FFT, dtype=torch.float64, device=HOST)
-    angle = turn * (torch.outer(point[:N_BINS], point) % N_FFT)
+def _tables(hop: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Cosines and sines of every bin, (n_bins, n_fft) each, and the window, (n_fft,)."""
+    n_fft = HOPS * hop
+    turn = 2 * math.pi / n_fft
+    point = torch.arange(n_fft, dtype=torch.float64, device=HOST)
+    angle = turn * (torch.outer(point[: n_bins(hop)], point) % n_fft)
     return angle.cos(), angle.sin(), 0.5 - 0.5 * torch.cos(turn * point)
 
 
