@@ -18,11 +18,13 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from nightingale.audio.mel import flow_mel
-from nightingale.backends.torch.vocoder.model import F0_CONTEXT, Vocoder
+from nightingale.backends.torch.vocoder.model import F0_CONTEXT, Vocoder, VocoderConfig
+from nightingale.weights.config import sized
+from nightingale.weights.load import read_config
 from nightingale.weights.manifest import BUNDLE
 from training import corpus
 from training.loop import Losses, Schedule, train
-from training.vocoder import CONFIG, VOICED_HZ
+from training.vocoder import VOICED_HZ
 from training.work import work
 
 FOLDER = work() / "pitch"
@@ -33,12 +35,14 @@ N_UTTERANCES = 400  # of each voice at most
 N_HELD_OUT = 20  # of each voice
 
 
-def shipped() -> nn.Module:
-    tensors, vocoder = load_file(BUNDLE / "s3gen.safetensors"), Vocoder(CONFIG)
+def shipped() -> Vocoder:
+    file = BUNDLE / "s3gen.safetensors"
+    tensors = load_file(file)
+    vocoder = Vocoder(sized(VocoderConfig(), read_config(file)["mel2wav"]))
     vocoder.load_state_dict(
         {k.removeprefix(PREFIX): v.float() for k, v in tensors.items() if k.startswith(PREFIX)}
     )
-    return vocoder.f0_predictor
+    return vocoder.eval().requires_grad_(False)
 
 
 @torch.no_grad()
@@ -86,7 +90,7 @@ def main(n_steps: int = 1500, n_segments: int = 24) -> None:
         mels = [mel for mel in mels if mel.shape[1] >= N_FRAMES]
         held_out += mels[: min(N_HELD_OUT, len(mels) // 4)]
         kept += mels[min(N_HELD_OUT, len(mels) // 4) :]
-    teacher = shipped().eval().requires_grad_(False)
+    teacher = shipped().f0_predictor
     predictor, sample = copy.deepcopy(teacher).requires_grad_(True), draw(held_out, 500, 0)
     typer.echo(f"wrongly voiced or not, before: {wrong(predictor, teacher, sample)}")
     schedule = Schedule(

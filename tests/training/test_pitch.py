@@ -13,14 +13,14 @@ def silence(n: int) -> torch.Tensor:
 
 
 def test_the_predictor_that_ships_calls_silence_unvoiced_to_its_ends() -> None:
-    predictor = shipped().requires_grad_(False)
+    predictor = shipped().f0_predictor
     assert float(predictor(silence(1)).max()) < 10
     assert wrong(predictor, predictor, silence(1)).startswith("0.0%")
 
 
 def test_the_first_predictors_fault_is_noticed() -> None:
     """Zeros beyond the ends, as if they were loud: what it said of every utterance."""
-    predictor = shipped().requires_grad_(False)
+    predictor = shipped().f0_predictor
 
     class Faulty(torch.nn.Module):
         def forward(self, mel: torch.Tensor) -> torch.Tensor:
@@ -34,7 +34,7 @@ def test_the_first_predictors_fault_is_noticed() -> None:
 
 
 def test_what_lies_between_the_ends_is_the_same() -> None:
-    predictor = shipped().requires_grad_(False)
+    predictor = shipped().f0_predictor
     mel = torch.randn(2, 80, N_FRAMES, generator=torch.Generator().manual_seed(0)) - 5
     inner = slice(F0_CONTEXT, -F0_CONTEXT)
     found, wanted = predictor(mel), amid_silence(predictor, mel)
