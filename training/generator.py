@@ -90,7 +90,8 @@ def read_weights(file: Path) -> Tensors:
 class Generator:
     """Features, (1, 512, 80 a second), and a source -> samples.
 
-    With `moments` in place of those of the utterance it computes what `Filter` does."""
+    With `moments` in place of those of the utterance it is what `folded` puts into HiFT's layers.
+    """
 
     def __init__(self, weights: Tensors, style: Tensor, moments: Moments | None = None) -> None:
         self.weights, self._style, self._fixed = weights, style, moments
@@ -349,7 +350,9 @@ def main(minutes: float = 10) -> None:
         taught = generator.teach(*found, seed=number)
         tensors = {field.name: getattr(taught, field.name) for field in fields(taught)}
         exact = {"source": taught.source, "samples": taught.samples}
-        save_file({name: x.half().contiguous() for name, x in tensors.items()} | exact, file)
+        fresh = file.with_suffix(".new")
+        save_file({name: x.half().contiguous() for name, x in tensors.items()} | exact, fresh)
+        fresh.rename(file)
         n_samples += len(taught.samples)
         typer.echo(f"{number} {n_samples / 24_000 / 60:.1f} of {minutes} min")
 
