@@ -205,6 +205,8 @@ def _share(found: Tensor, wanted: Tensor, rate: tuple[int, int]) -> Tensor:
 def main(n_steps: int = 1000, minutes: float | None = None, n_segments: int = 4) -> None:
     torch.set_num_threads(1)
     taught = [generator.read_taught(file) for file in generator.kept()]
+    if not taught:
+        raise SystemExit("nothing to learn from yet: python -m training.generator")
     teacher, moments = generator.load(work() / "assets", generator.Features(work() / "assets"))
     student, targets = begin(teacher, moments), Targets(taught)
     normalize_inputs(student.vocoder, taught[:40])
@@ -230,6 +232,8 @@ def judge(n: int = 8) -> None:
     as spoken, and from their mel by the vocoder that ships, by what was distilled, and by its first
     stage with the teacher's second one behind it."""
     torch.set_num_threads(1)
+    if not (FOLDER / "mean.safetensors").is_file():
+        raise SystemExit(f"nothing in {FOLDER} yet: python -m training.vocoder_distillation train")
     rate, shipped = SoundJudge(work() / "assets").rate, pitch.shipped()
     teacher, _ = generator.load(work() / "assets", generator.Features(work() / "assets"))
     vocoder = Vocoder(CONFIG)
