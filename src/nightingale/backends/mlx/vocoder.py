@@ -20,9 +20,9 @@ from nightingale.backends.torch.vocoder.model import (
     SLOPE,
     Upsampling,
     Vocoder,
+    excitation,
     sound,
 )
-from nightingale.backends.torch.vocoder.stft import stft
 
 _N_F0_LAYERS = 5
 
@@ -60,16 +60,17 @@ class MlxVocoder(Vocoder):
 
     def synthesize(self, mel: Tensor, source: Tensor) -> Tensor:
         layers = self._layers
+        spectra = excitation(source, self.config)  # (B, C, M * 480 / hop + 1)
         with self._placement.computing():
-            excitation = to_mlx(stft(source, self.config.hop).mT)  # (B, M * 480 / hop + 1, C)
+            seen = to_mlx(spectra.mT)
             x = layers.conv("conv_pre", to_mlx(mel.mT), padding=3)  # (B, M, D)
             for stage in range(len(self._upsamplers)):
-                x = self._filter_stage(stage, x, excitation)
+                x = self._filter_stage(stage, x, seen)
             x = layers.conv("conv_post", leaky_relu(x, LAST_SLOPE), padding=3)
-            spectra = to_torch(x)
-        return sound(spectra.mT, self.config.hop)
+            made = to_torch(x)
+        return sound(made.mT, spectra, self.config)
 
-    def _filter_stage(self, stage: int, x: mx.array, excitation: mx.array) -> mx.array:
+    def _filter_stage(self, stage: int, x: mx.array, spectra: mx.array) -> mx.array:
         config, layers = self.config, self._layers
         factor, kernel = config.stages[stage]
         cut = (kernel - factor) // 2
@@ -78,11 +79,12 @@ class MlxVocoder(Vocoder):
         x = x + layers[f"ups.{stage}.bias"]
         if stage == len(config.stages) - 1:
             x = mx.concatenate([x[:, 1:2], x], axis=1)  # centered frames: one more than the hops
-        down = math.prod(factor for factor, _ in config.stages[stage + 1 :])
-        padding = 0 if down == 1 else down // 2
-        branch = layers.conv(f"source_downs.{stage}", excitation, padding=padding, stride=down)
-        kernel = config.source_kernels[stage]
-        x = x + self._residual_block(f"source_resblocks.{stage}", branch, kernel)
+        if config.source_kernels:
+            down = math.prod(factor for factor, _ in config.stages[stage + 1 :])
+            padding = 0 if down == 1 else down // 2
+            branch = layers.conv(f"source_downs.{stage}", spectra, padding=padding, stride=down)
+            kernel = config.source_kernels[stage]
+            x = x + self._residual_block(f"source_resblocks.{stage}", branch, kernel)
         n = len(config.kernels)
         blocks = [
             self._residual_block(f"resblocks.{stage * n + index}", x, kernel)

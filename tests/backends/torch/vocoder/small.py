@@ -14,6 +14,17 @@ if TYPE_CHECKING:
     from nightingale.backends.torch.vocoder.model import Vocoder
 
 SMALL: dict[str, Any] = {"n_channels": 32, "n_f0_channels": 24}  # the released kernels, thinner
+SMALL_FILTER: dict[str, Any] = {
+    "n_channels": 64,
+    "n_f0_channels": 24,
+    "n_harmonics": 1,
+    "stages": ((4, 8),),
+    "kernels": (3, 7),
+    "source_kernels": (),
+    "dilations": (1, 3),
+    "hop": 120,
+    "head": "filter",
+}
 
 
 @torch.no_grad()
@@ -36,6 +47,14 @@ def randomize(model: nn.Module, seed: int) -> None:
     model.get_parameter("conv_post.bias")[:9].sub_(0.2)  # loudness of the bins
 
 
+@torch.no_grad()
+def quieten(model: nn.Module) -> None:
+    """A filter's gains, so that pulses of dozens of overtones stay inside the limits."""
+    gain, _, noise_gain = model.get_parameter("conv_post.bias").chunk(3)
+    gain.sub_(5.0)
+    noise_gain.sub_(3.0)
+
+
 def _gain(name: str) -> float:
     if name.startswith(("ups", "m_source")):
         return 2.0
@@ -49,10 +68,13 @@ def small_mel(seed: int = 0, n_frames: int = 60) -> Tensor:
     return draw.unfold(1, 5, 1).mean(-1) * 2 - 1
 
 
-def small_vocoder(seed: int = 0) -> Vocoder:
+def small_vocoder(seed: int = 0, head: str = "spectrum") -> Vocoder:
     """Ours; imported here so that the upstream environment can use the rest."""
     from nightingale.backends.torch.vocoder.model import Vocoder, VocoderConfig
 
-    model = Vocoder(VocoderConfig(**SMALL)).eval().requires_grad_(False)
+    sizes = SMALL if head == "spectrum" else SMALL_FILTER
+    model = Vocoder(VocoderConfig(**sizes)).eval().requires_grad_(False)
     randomize(model, seed)
+    if head == "filter":
+        quieten(model)
     return model

@@ -11,12 +11,14 @@ from nightingale.backends.torch.vocoder.streaming import EXACT, VocoderState, vo
 from tests.backends.torch.vocoder.small import small_mel, small_vocoder
 
 N_FRAMES = 110
-SAME = 1e-3  # pitch rounds by 5e-5 Hz, depending on what it is computed beside; phases add up
+# Pitch rounds by 5e-5 Hz, depending on what it is computed beside; phases add up, of more overtones
+# in pulses.
+SAME = {"spectrum": 1e-3, "filter": 1.5e-2}
 
 
-@pytest.fixture(scope="module")
-def vocoder() -> Vocoder:
-    return small_vocoder()
+@pytest.fixture(scope="module", params=["spectrum", "filter"])
+def vocoder(request: pytest.FixtureRequest) -> Vocoder:
+    return small_vocoder(head=request.param)
 
 
 def in_pieces(
@@ -46,7 +48,7 @@ def test_pieces_are_the_whole(vocoder: Vocoder, sizes: list[int]) -> None:
     mel = small_mel(n_frames=N_FRAMES)
     whole, pieces = vocoder.vocode(mel, 3), in_pieces(vocoder, mel, sizes)
     assert sum(map(len, pieces)) == len(whole)
-    assert (torch.cat(pieces) - whole).abs().max() < SAME
+    assert (torch.cat(pieces) - whole).abs().max() < SAME[vocoder.config.head]
 
 
 @pytest.mark.slow
@@ -65,11 +67,11 @@ def test_the_less_is_held_back_the_more_it_differs(vocoder: Vocoder) -> None:
     mel = small_mel(n_frames=N_FRAMES)
     whole = vocoder.vocode(mel, 3)
     off = []
-    for n_lookahead in (EXACT, 12, 6):
+    for n_lookahead in (EXACT, 8, 6):
         made = torch.cat(in_pieces(vocoder, mel, [30, 30, 50], n_lookahead))
         assert len(made) == len(whole)
         off.append(float((made - whole).abs().max()))
-    assert off[0] < SAME < off[1] < off[2]
+    assert off[0] < SAME[vocoder.config.head] < off[1] < off[2]
 
 
 @pytest.mark.slow

@@ -22,6 +22,8 @@ from nightingale.backends.torch.vocoder.model import (
     ResidualBlock,
     Upsampling,
     Vocoder,
+    VocoderConfig,
+    excitation,
     sound,
 )
 from nightingale.backends.torch.vocoder.pieces import (
@@ -31,7 +33,6 @@ from nightingale.backends.torch.vocoder.pieces import (
     joined_for,
     zeros_around,
 )
-from nightingale.backends.torch.vocoder.stft import n_bins, stft
 from nightingale.core import SAMPLES_PER_FRAME
 from nightingale.nn.convolution import Convolution, Snake, between_zeros, whole
 from nightingale.nn.deterministic import linear
@@ -80,20 +81,23 @@ class FastVocoder(Vocoder):
         frames = Piece(mel[:, again:].T, at.first + again, at.first + mel.shape[1])
         layers = PieceCaches(caches, is_last=at.is_last)
         first_spectrum = frames.first * self._spectra_per_frame
-        spectra = _spectra(source[again * SAMPLES_PER_FRAME :], first_spectrum, self.config.hop)
+        spectra = _spectra(source[again * SAMPLES_PER_FRAME :], first_spectrum, self.config)
         samples = self._shape(frames, spectra, at, layers)
         return samples, tuple(layers.kept)
 
-    def _shape(self, mel: Piece, excitation: Piece, at: FrameSlice, caches: PieceCaches) -> Tensor:
+    def _shape(self, mel: Piece, spectra: Piece, at: FrameSlice, caches: PieceCaches) -> Tensor:
         x = _convolve(self.entrance, mel, caches)
         for stage, (n_in, n_out) in enumerate(self._needed(at.end)):
-            x = self._stage_of(stage, x.until(n_in), excitation, n_out, caches)
-        hop, per_frame = self.config.hop, self._spectra_per_frame
+            x = self._stage_of(stage, x.until(n_in), spectra, n_out, caches)
+        per_frame = self._spectra_per_frame
         x = caches.join(_convolve(self.exit, x, caches, LAST_SLOPE), at.end * per_frame - 1)
         begin = max(0, at.begin * per_frame - 1)  # a sample is in the spectra around it
-        spectra = x.between(begin, x.end)[None, :, : 2 * n_bins(hop)]
-        samples = sound(spectra.mT, hop)[0]
-        skipped = at.begin * SAMPLES_PER_FRAME - begin * hop
+        said = x.between(begin, x.end)[None, :, : self.config.n_out]
+        if self.config.head == "filter":
+            spectra = caches.join(spectra, at.end * per_frame - 1)
+        heard = spectra.between(begin, x.end)[None]
+        samples = sound(said.mT, heard.mT, self.config)[0]
+        skipped = at.begin * SAMPLES_PER_FRAME - begin * self.config.hop
         return samples[skipped:][: (at.end - at.begin) * SAMPLES_PER_FRAME]
 
     def _needed(self, n_frames: int) -> list[tuple[int, int]]:
@@ -111,21 +115,25 @@ class FastVocoder(Vocoder):
         return [cast(_Block, self.blocks[stage * n + number]) for number in range(n)]
 
     def _stage_of(
-        self, stage: int, x: Piece, excitation: Piece, n_needed: int, caches: PieceCaches
+        self, stage: int, x: Piece, spectra: Piece, n_needed: int, caches: PieceCaches
     ) -> Piece:
         x = self.upsamples[stage](x, caches)
         if stage == len(self.upsamples) - 1:  # centered frames are one more than the hops
             rows = x.x if x.first else torch.cat((x.x[1:2], x.x))
-            x = Piece(rows, x.first + 1 if x.first else 0, x.n_final + 1)
-        x = caches.add((x, self.source_branches[stage](excitation, n_needed, caches)))
+            n_final = x.n_final + 1 if x.n_final > 1 else 0  # the mirrored one is the second
+            x = Piece(rows, x.first + 1 if x.first else 0, n_final)
+        if self.source_branches:
+            x = caches.add((x, self.source_branches[stage](spectra, n_needed, caches)))
+        else:
+            x = x.until(n_needed)
         total = caches.add([block(x, caches) for block in self._blocks(stage)])
         return Piece(total.x.div_(len(self.config.kernels)), total.first, total.n_final)
 
 
-def _spectra(source: Tensor, first: int, hop: int) -> Piece:
+def _spectra(source: Tensor, first: int, config: VocoderConfig) -> Piece:
     """The excitation from spectrum number `first` on; those at its ends, two each, saw its mirror
     image."""
-    made = stft(source[None], hop)[0].T
+    made = excitation(source[None], config)[0].T
     n_cut = 2 if first else 0
     return Piece(made[n_cut:].contiguous(), first + n_cut, first + len(made) - 2)
 

@@ -1,9 +1,11 @@
 """Vocoder: mel frames in, samples out, 480 a frame.
 
-Pitch is read from the mel; a source excites at that pitch; a filter shapes the excitation. All can
-be called on a slice of an utterance with some frames of context, cut away afterwards: `F0_CONTEXT`
-and `FILTER_CONTEXT` make the slice equal to the whole. Parameter names are those of the released
-files, once weight norm is folded. Knows nothing of tokens, files or listeners.
+Pitch is read from the mel; a source excites at that pitch; a filter shapes the excitation. The
+released filter (`head="spectrum"`) reads the source and makes spectra of speech; a small one
+(`head="filter"`) says what to multiply the spectra of pulses and of noise by. All can be called on
+a slice of an utterance with some frames of context, cut away afterwards: `F0_CONTEXT` and
+`FILTER_CONTEXT` make the slice equal to the whole. Parameter names are those of the released files,
+once weight norm is folded. Knows nothing of tokens, files or listeners.
 """
 
 from __future__ import annotations
@@ -12,13 +14,14 @@ import functools
 import itertools
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nightingale.backends.torch.vocoder.pieces import Piece
-from nightingale.backends.torch.vocoder.source import Source, SourceState, draw_noise
+from nightingale.backends.torch.vocoder.source import Pulses, Source, SourceState, draw_noise
 from nightingale.backends.torch.vocoder.stft import istft, n_bins, stft
 from nightingale.core import SAMPLES_PER_FRAME
 from nightingale.errors import RequestError
@@ -49,10 +52,17 @@ class VocoderConfig:
     source_kernels: tuple[int, ...] = (7, 7, 11)  # of the source's block in each stage
     dilations: tuple[int, ...] = (1, 3, 5)
     hop: int = 4  # samples between the spectra that it reads and makes
+    head: Literal["spectrum", "filter"] = "spectrum"  # what the last layer says
 
     def __post_init__(self) -> None:
         assert self.hop * math.prod(factor for factor, _ in self.stages) == SAMPLES_PER_FRAME
-        assert len(self.stages) == len(self.source_kernels)
+        assert len(self.source_kernels) == (len(self.stages) if self.head == "spectrum" else 0)
+        assert self.head == "spectrum" or self.n_harmonics == 1  # one noise, and pulses beside it
+
+    @property
+    def n_out(self) -> int:
+        """Channels of the last layer."""
+        return n_bins(self.hop) * (2 if self.head == "spectrum" else 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +84,7 @@ class Vocoder(nn.Module):
         width, n_stages = config.n_channels, len(config.stages)
         widths = [width >> (stage + 1) for stage in range(n_stages)]
         self.f0_predictor = _F0Predictor(config.n_mels, config.n_f0_channels)
-        self.m_source = Source(config.n_harmonics)
+        self.m_source = Source(config.n_harmonics) if config.head == "spectrum" else Pulses()
         self.conv_pre = Conv(config.n_mels, width, 7, padding=3)
         self.ups = nn.ModuleList(
             Upsampling(out, kernel, factor)
@@ -86,18 +96,18 @@ class Vocoder(nn.Module):
                 out,
                 math.prod(factor for factor, _ in config.stages[stage + 1 :]),
             )
-            for stage, out in enumerate(widths)
+            for stage, (out, _) in enumerate(zip(widths, config.source_kernels, strict=False))
         )
         self.source_resblocks = nn.ModuleList(
             ResidualBlock(out, kernel, config.dilations)
-            for out, kernel in zip(widths, config.source_kernels, strict=True)
+            for out, kernel in zip(widths, config.source_kernels, strict=False)
         )
         self.resblocks = nn.ModuleList(
             ResidualBlock(out, kernel, config.dilations)
             for out in widths
             for kernel in config.kernels
         )
-        self.conv_post = Conv(widths[-1], 2 * n_bins(config.hop), 7, padding=3)
+        self.conv_post = Conv(widths[-1], config.n_out, 7, padding=3)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -123,7 +133,9 @@ class Vocoder(nn.Module):
         return self.f0_predictor(mel[None])[0]
 
     def source(self, f0: Tensor, state: SourceState, noise: Tensor) -> tuple[Tensor, SourceState]:
-        """The excitation of the frames behind `state`, (M,) -> (M * 480,), and the state after."""
+        """The excitation of the frames behind `state`, (M,) -> (M * 480,), and the state after.
+
+        Of a filter's source, (M * 480, 2): pulses and noise."""
         return self.m_source(f0, state, noise.to(f0))
 
     def filter(self, mel: Tensor, source: Tensor) -> Tensor:
@@ -148,17 +160,18 @@ class Vocoder(nn.Module):
 
     def synthesize(self, mel: Tensor, source: Tensor) -> Tensor:
         """The same for several at once, (B, 80, M) and (B, M * 480) -> (B, M * 480)."""
-        excitation = stft(source, self.config.hop)  # (B, C, M * 480 / hop + 1)
+        spectra = excitation(source, self.config)  # (B, C, M * 480 / hop + 1)
         x = self.conv_pre(mel)  # (B, D, M)
         for stage in range(len(self.ups)):
-            x = self._stage(stage, x, excitation)
-        return sound(self.conv_post(F.leaky_relu(x, LAST_SLOPE)), self.config.hop)
+            x = self._stage(stage, x, spectra)
+        return sound(self.conv_post(F.leaky_relu(x, LAST_SLOPE)), spectra, self.config)
 
-    def _stage(self, stage: int, x: Tensor, excitation: Tensor) -> Tensor:
+    def _stage(self, stage: int, x: Tensor, spectra: Tensor) -> Tensor:
         x = self.ups[stage](F.leaky_relu(x, SLOPE))
         if stage == len(self.ups) - 1:
             x = F.pad(x, (1, 0), mode="reflect")  # centered frames are one more than the hops
-        x = x + self.source_resblocks[stage](self.source_downs[stage](excitation))
+        if self.source_downs:
+            x = x + self.source_resblocks[stage](self.source_downs[stage](spectra))
         n = len(self.config.kernels)
         blocks = self.resblocks[stage * n : (stage + 1) * n]
         return functools.reduce(Tensor.add_, (block(x) for block in blocks)).div_(n)
@@ -172,20 +185,48 @@ class Vocoder(nn.Module):
 
     def _check_source(self, mel: Tensor, source: Tensor) -> None:
         self._check(mel)
-        if source.shape != (mel.shape[1] * SAMPLES_PER_FRAME,):
+        if source.shape[0] != mel.shape[1] * SAMPLES_PER_FRAME:
             raise RequestError(
                 f"the source is {list(source.shape)}, but {mel.shape[1]} frames of mel need "
                 f"[{mel.shape[1] * SAMPLES_PER_FRAME}]: cut both at the same frames"
             )
 
 
-def sound(x: Tensor, hop: int) -> Tensor:
-    """What the filter's last layer says of each spectrum, (B, C, M * 480 / hop + 1) ->
-    (B, M * 480)"""
-    magnitude, phase = x.chunk(2, dim=1)
-    magnitude, phase = magnitude.exp().clamp(max=MAX_MAGNITUDE), phase.sin()
-    spectrum = torch.cat((magnitude * phase.cos(), magnitude * phase.sin()), dim=1)
-    return istft(spectrum, hop).clamp(-LIMIT, LIMIT)
+def excitation(source: Tensor, config: VocoderConfig) -> Tensor:
+    """(B, N) -> (B, C, N / hop + 1); (B, N, 2) -> (B, 2 C, N / hop + 1): pulses, then noise"""
+    if config.head == "spectrum":
+        return stft(source, config.hop)
+    pulses, noise = source.unbind(2)
+    return torch.cat((stft(pulses, config.hop), stft(noise, config.hop)), dim=1)
+
+
+def sound(x: Tensor, spectra: Tensor, config: VocoderConfig) -> Tensor:
+    """What the last layer says of each spectrum, (B, D, T) -> (B, hop * (T - 1)); `spectra` are
+    those of the source."""
+    if config.head == "spectrum":
+        magnitude, phase = x.chunk(2, dim=1)
+        magnitude, phase = magnitude.exp().clamp(max=MAX_MAGNITUDE), phase.sin()
+        spectrum = torch.cat((magnitude * phase.cos(), magnitude * phase.sin()), dim=1)
+    else:
+        spectrum = filtered(x, spectra)
+    return istft(spectrum, config.hop).clamp(-LIMIT, LIMIT)
+
+
+def filtered(x: Tensor, spectra: Tensor) -> Tensor:
+    """The spectra of pulses and noise times what `x` says, summed: gain and phase of each bin for
+    the pulses, a gain for the noise."""
+    gain, phase, noise_gain = x.chunk(3, dim=1)
+    real, imaginary, noise_real, noise_imaginary = spectra.chunk(4, dim=1)
+    gain = gain.exp().clamp(max=MAX_MAGNITUDE)
+    noise_gain = noise_gain.exp().clamp(max=MAX_MAGNITUDE)
+    a, b = gain * phase.cos(), gain * phase.sin()
+    return torch.cat(
+        (
+            real * a - imaginary * b + noise_real * noise_gain,
+            real * b + imaginary * a + noise_imaginary * noise_gain,
+        ),
+        dim=1,
+    )
 
 
 class _F0Predictor(nn.Module):

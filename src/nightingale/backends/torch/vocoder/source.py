@@ -1,4 +1,5 @@
-"""The excitation of the voice: sines at the pitch and its overtones where it is voiced, noise else.
+"""The excitation of the voice: sines at the pitch and its overtones where it is voiced, noise else;
+or pulses and noise apart, for a filter that mixes them.
 
 A phase never forgets, so it is state: where each harmonic stands is handed in and handed back.
 Phases are whole numbers of 2 ** -48 turns. Sums of those are exact, in any order and cut anywhere,
@@ -21,6 +22,7 @@ VOICED_HZ = 10.0
 SINE_LEVEL = 0.1
 VOICED_NOISE = 0.003
 UNVOICED_NOISE = SINE_LEVEL / 3
+PULSE_BAND_HZ = 11_000  # pulses have overtones up to here
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,6 +31,7 @@ class SourceState:
 
     phase: Tensor  # (H,) int64, of TURN
     frame: int
+    f0: float = 0.0  # at the end of that frame
 
     @classmethod
     def at(cls, turns: Tensor) -> SourceState:
@@ -67,6 +70,44 @@ class Source(nn.Module):
         # Not a matrix product: its order of summation may depend on the number of frames.
         mixed = (waves * self.l_linear.weight.view(n_harmonics, 1)).sum(1) + self.l_linear.bias
         return mixed.tanh().flatten(), SourceState(last, state.frame + n_frames)
+
+
+class Pulses(nn.Module):
+    """Pitch at the end of each frame -> band-limited pulses and white noise. Nothing is learned."""
+
+    def forward(self, f0: Tensor, state: SourceState, noise: Tensor) -> tuple[Tensor, SourceState]:
+        """(M,) in Hz and noise (M, 1, S) -> (M * S, 2), and the state behind them."""
+        n_samples = noise.shape[2]
+        before = torch.cat((f0.new_tensor([state.f0]), f0))[:-1]
+        before = torch.where(before > VOICED_HZ, before, f0)  # a voice begins at its pitch
+        phase, last = glide(before, f0, state.phase.to(f0.device)[0], n_samples)
+        n_harmonics = (PULSE_BAND_HZ / torch.maximum(before, f0).clamp(min=VOICED_HZ)).floor()
+        voiced = (f0 > VOICED_HZ).to(f0.dtype)[:, None]
+        pulses = voiced * dirichlet(phase, n_harmonics[:, None])  # (M, S)
+        made = torch.stack((pulses, noise[:, 0]), dim=-1).flatten(0, 1)
+        end = float(f0[-1]) if len(f0) else state.f0
+        return made, SourceState(last[None], state.frame + len(f0), end)
+
+
+def dirichlet(phase: Tensor, n: Tensor) -> Tensor:
+    """The sum of n cosines: of the phase, of TURN, and its multiples."""
+    centered = (phase + TURN // 2) % TURN - TURN // 2
+    half = centered.to(n.dtype) * (math.pi / TURN)
+    below = 2 * torch.sin(half)
+    is_peak = half.abs() < 1e-4
+    return torch.where(is_peak, n, torch.sin((2 * n + 1) * half) / (below + is_peak) - 0.5)
+
+
+def glide(before: Tensor, f0: Tensor, phase: Tensor, n_samples: int) -> tuple[Tensor, Tensor]:
+    """Phases of every sample of every frame, (M, S), and of the last one: the pitch glides from
+    that before a frame to that at its end."""
+    step = (before / SAMPLES_PER_SECOND * TURN).round().long()  # a sample
+    slope = ((f0 - before) / (SAMPLES_PER_SECOND * n_samples) * TURN).round().long()
+    count = torch.arange(1, n_samples + 1, device=f0.device)
+    within = step[:, None] * count + slope[:, None] * (count * (count + 1) // 2)  # (M, S)
+    ends = (phase + (within[:, -1] % TURN).cumsum(0)) % TURN
+    starts = torch.cat((phase[None], ends))[:-1]
+    return (starts[:, None] + within) % TURN, (ends[-1] if len(f0) else phase)
 
 
 def advance(f0: Tensor, phase: Tensor, n_samples: int) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nightingale.nn.deterministic import linear
 from nightingale.nn.device import HOST
 
 HOPS = 4  # in a frame
@@ -29,7 +30,7 @@ def stft(samples: Tensor, hop: int) -> Tensor:
     n_fft = HOPS * hop
     analysis = _like(samples, torch.cat((cosine, -sine)) * window)  # (C, n_fft)
     mirrored = F.pad(samples[:, None], (n_fft // 2, n_fft // 2), mode="reflect")[:, 0]
-    return (mirrored.unfold(1, n_fft, hop) @ analysis.T).transpose(1, 2)
+    return linear(mirrored.unfold(1, n_fft, hop), analysis).mT
 
 
 def istft(spectrum: Tensor, hop: int) -> Tensor:
@@ -40,7 +41,8 @@ def istft(spectrum: Tensor, hop: int) -> Tensor:
     twins[0] = twins[-1] = 1.0
     synthesis = _like(spectrum, torch.cat((twins * cosine, -twins * sine)) * window / (HOPS * hop))
     weight = _like(spectrum, window * window)[None, :, None].expand(1, -1, spectrum.shape[2])
-    return _overlap_add(synthesis.T @ spectrum, hop) / _overlap_add(weight, hop)
+    frames = linear(spectrum.mT, synthesis.T).mT
+    return _overlap_add(frames, hop) / _overlap_add(weight, hop)
 
 
 def _overlap_add(frames: Tensor, hop: int) -> Tensor:
