@@ -27,7 +27,6 @@ FEATURES = work() / "features"
 HELD_OUT_VOICES = "af_sarah", "held_mix"
 MORE = "heart_more"  # the voice heart, saying what only T3 learns from: no features are kept of it
 MIN_TOKENS, MAX_TOKENS = 12, 300
-N_PITCHED = 2500  # utterances of a voice whose pitch is measured: enough for the vocoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +139,6 @@ class Features:
 
 FLOW_MEL = Features("flow_mel", 2, 80)
 TOKEN_MEL = Features("token_mel", 4, 128)
-PITCH = Features("pitch", 2, 1)
 
 
 def _flow_mel(utterance: Utterance) -> NDArray[np.float16]:
@@ -151,25 +149,15 @@ def make_token_mel(utterance: Utterance) -> NDArray[np.float16]:
     return token_log_mel(utterance.speech()).T.numpy().astype(np.float16)
 
 
-def _pitch(utterance: Utterance) -> NDArray[np.float16]:
-    """In Hz at the middle of every frame, 0 where unvoiced."""
-    import pyworld
-
-    samples = utterance.samples().astype(np.float64)
-    rough, times = pyworld.dio(samples, 24_000, f0_floor=60, f0_ceil=500, frame_period=10)
-    fine = pyworld.stonemask(samples, rough, times, 24_000)
-    return fine[1::2][: 2 * utterance.n_tokens, None].astype(np.float16)
+MAKERS = {"flow_mel": _flow_mel, "token_mel": make_token_mel}
 
 
-MAKERS = {"flow_mel": _flow_mel, "token_mel": make_token_mel, "pitch": _pitch}
-
-
-def make(kind: str, voice: str, limit: int | None = None) -> Path:
-    """Compute one kind of features of a voice (of its first utterances), unless they are there."""
+def make(kind: str, voice: str) -> Path:
+    """Compute one kind of features of a voice, unless they are there."""
     torch.set_num_threads(1)
     file = FEATURES / kind / f"{voice}.npy"
     index = file.with_suffix(".json")
-    utterances = read(voice)[:limit]
+    utterances = read(voice)
     if index.is_file() and len(json.loads(index.read_text())) >= len(utterances):
         return file
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -185,8 +173,7 @@ def make(kind: str, voice: str, limit: int | None = None) -> Path:
 
 def main() -> None:
     """All features of all voices."""
-    limits = {"pitch": N_PITCHED}
-    jobs = [(kind, voice, limits.get(kind)) for kind in MAKERS for voice in voices()]
+    jobs = [(kind, voice) for kind in MAKERS for voice in voices()]
     with ProcessPoolExecutor(2) as pool:
         for file in pool.map(make, *zip(*jobs, strict=True)):
             print(file)

@@ -1,4 +1,4 @@
-"""Try a new T3 with all else as it ships: `pack` makes a folder of it, `judge` hears it.
+"""Try a new T3 or vocoder with all else as it ships: `pack` makes a folder of it, `judge` hears it.
 
 Only development texts are heard, never the held-out ones: choices are made here.
 """
@@ -21,7 +21,7 @@ from nightingale.measure.quality import Clip, Judge
 from nightingale.measure.transcriber import Transcriber
 from nightingale.pipeline import Nightingale
 from nightingale.weights.manifest import BUNDLE, SUMS, sha256_of
-from training import phoneme_t3, phonemes, pitch, text_tokenizer
+from training import phoneme_t3, phonemes, text_tokenizer, vocoder
 from training.pack import write
 from training.texts import read
 from training.work import work
@@ -39,23 +39,40 @@ def pack(
     also: str = "",
 ) -> None:
     """The model that ships, with the T3 of a training folder (--last: the weights of its last step,
-    not their running mean) and what it reads; --also draft,pitch: its draft, and the predictor of
-    training.pitch."""
+    not their running mean) and what it reads; --also draft,vocoder: its draft, and what
+    training.vocoder has learned."""
     parts = set(also.split(",")) - {""}
-    if parts - {"draft", "pitch"}:
-        raise typer.BadParameter(f"--also knows draft and pitch, not {also!r}")
-    folder.mkdir(parents=True, exist_ok=True)
-    for file in [*BUNDLE.glob("*.safetensors"), *BUNDLE.glob("LICENSE*")]:
-        shutil.copy(file, folder)
+    if parts - {"draft", "vocoder"}:
+        raise typer.BadParameter(f"--also knows draft and vocoder, not {also!r}")
+    _copy_bundle(folder)
     _write_t3(folder / "t3_cfg.safetensors", phoneme_t3.load(size, spelled, ship, last=last))
     if "draft" in parts:
         _write_t3(folder / "t3_draft.safetensors", phoneme_t3.load("draft", spelled, ship))
-    if "pitch" in parts:
-        _replace_pitch_predictor(folder / "s3gen.safetensors")
+    if "vocoder" in parts:
+        replace_vocoder(folder / "s3gen.safetensors")
     tokenizer = BUNDLE / "tokenizer.json" if spelled else text_tokenizer.FILE
     shutil.copy(tokenizer, folder / "tokenizer.json")
     if not spelled:
         shutil.copy(phonemes.FILE, folder / PRONUNCIATIONS)
+    _write_sums(folder)
+
+
+def pack_vocoder(folder: Path) -> None:
+    """The model that ships, with what training.vocoder has learned."""
+    _copy_bundle(folder)
+    for name in ("tokenizer.json", PRONUNCIATIONS):
+        shutil.copy(BUNDLE / name, folder)
+    replace_vocoder(folder / "s3gen.safetensors")
+    _write_sums(folder)
+
+
+def _copy_bundle(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in [*BUNDLE.glob("*.safetensors"), *BUNDLE.glob("LICENSE*")]:
+        shutil.copy(file, folder)
+
+
+def _write_sums(folder: Path) -> None:
     files = sorted(file for pattern in PARTS for file in folder.glob(pattern))
     sums = "".join(f"{sha256_of(file)}  {file.name}\n" for file in files)
     (folder / SUMS).write_text(sums, encoding="utf-8")
@@ -65,10 +82,12 @@ def _write_t3(file: Path, t3: T3) -> None:
     write(file, t3.state_dict(), torch.bfloat16, config={"t3": t3.config})
 
 
-def _replace_pitch_predictor(file: Path) -> None:
-    new = load_file(pitch.FOLDER / "mean.safetensors")
-    tensors = load_file(file) | {f"{pitch.PREFIX}f0_predictor.{k}": v for k, v in new.items()}
-    write(file, tensors, torch.float16, config=_config(file))
+def replace_vocoder(file: Path) -> None:
+    """Put the vocoder of the training folder into the file of a model."""
+    prefix, new = vocoder.PREFIX, vocoder.load().state_dict()
+    tensors = {name: x for name, x in load_file(file).items() if not name.startswith(prefix)}
+    tensors |= {f"{prefix}{name}": x for name, x in new.items()}
+    write(file, tensors, torch.float16, config=_config(file) | {"mel2wav": vocoder.CONFIG})
 
 
 def _config(file: Path) -> dict[str, Any]:
@@ -99,5 +118,6 @@ def judge(folder: Path = BUNDLE, n: int = 60, out: Path | None = None) -> None:
 if __name__ == "__main__":
     app = typer.Typer()
     app.command("pack")(pack)
+    app.command("vocoder")(pack_vocoder)
     app.command("judge")(judge)
     app()

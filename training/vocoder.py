@@ -1,107 +1,224 @@
-"""A small HiFT vocoder: multi-resolution spectral losses, then adversarial training.
+"""A small vocoder whose network says what to multiply pulses and noise by.
 
-The source signal has the measured pitch, so spectral distances at several resolutions are enough to
-begin with; a discriminator of recorded and generated speech then makes it sound natural. The pitch
-(f0) predictor is trained beside it.
+First it learns the gains and phases of WORLD's analysis (training.world), which needs no waveform
+and takes minutes; then the spectra of what is heard, at several resolutions. Its pitch predictor
+learns apart, from the same analysis.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 import typer
-from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from nightingale.audio.mel import mel_filters
-from nightingale.backends.torch.vocoder.model import Vocoder, VocoderConfig
-from nightingale.backends.torch.vocoder.source import SourceState
-from nightingale.core import SAMPLES_PER_FRAME
-from training import corpus
-from training.corpus import FLOW_MEL, PITCH, Utterance
-from training.discriminator import (
-    HAS_BF16,
-    MAGNITUDE_FLOOR,
-    Discriminator,
-    adversarial_loss,
-    discriminator_loss,
-    feature_matching_loss,
+from nightingale.audio.mel import MEL_TOP_HZ, mel_filters
+from nightingale.backends.torch.vocoder.model import (
+    LAST_SLOPE,
+    SLOPE,
+    Upsampling,
+    Vocoder,
+    VocoderConfig,
+    excitation,
+    sound,
 )
-from training.loop import Losses, Schedule, compile_blocks, load_ema, train
+from nightingale.backends.torch.vocoder.source import TURN, SourceState
+from nightingale.core import SAMPLES_PER_FRAME, SAMPLES_PER_SECOND
+from nightingale.weights.config import sized
+from nightingale.weights.load import read_config
+from nightingale.weights.manifest import BUNDLE
+from training import world
+from training.loop import Losses, Schedule, load_ema, train
 from training.work import work
+from training.world import FLOOR, HOP, MAIN_VOICE, N_BINS, PER_FRAME, minimum_phase
 
-Array = NDArray[np.floating[Any]]
 CONFIG = VocoderConfig(
-    n_channels=160,
-    n_f0_channels=128,
-    n_harmonics=32,  # so small a network cannot add overtones; so the source has them all
+    n_channels=384,
+    n_f0_channels=192,
+    n_harmonics=1,
+    stages=((4, 8),),
     kernels=(3, 7),
+    source_kernels=(),
     dilations=(1, 3),
-    source_kernels=(7, 5, 3),
+    hop=HOP,
+    head="filter",
 )
-FOLDER = work() / "vocoder"
-GAN_FOLDER = work() / "vocoder_gan"
-N_FRAMES = 32
-RESOLUTIONS = (2048, 1024, 512, 256, 128)
-VOICED_HZ = 10.0
-INNER = slice(2 * SAMPLES_PER_FRAME, -2 * SAMPLES_PER_FRAME)  # edges lack their neighbours
+FOLDER, SOUND_FOLDER, PITCH_FOLDER = (work() / name for name in ("gains", "vocoder", "pitch"))
+PREFIX = "mel2wav."
+N_FRAMES, EDGE = 40, 7  # of a segment, and how many at its ends lack their neighbours
+MAIN_VOICE_SHARE = 0.5
+MEL_MEAN, MEL_SPREAD = -6.0, 2.2
+N_MEL = CONFIG.n_mels
+RESOLUTIONS = (2048, 1024, 512, 256)
+MAGNITUDE_FLOOR = 1.5e-3  # below it is silence, whose logarithms would outweigh all that is heard
 
 
-def sample_segments(
-    utterances: list[Utterance], n: int, step: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """mel (B, 80, M), pitch (B, M) and samples (B, M * 480) of random places."""
-    random = np.random.default_rng(step)
-    mels: list[Array] = []
-    pitches: list[Array] = []
-    samples: list[Array] = []
-    while len(mels) < n:
-        utterance = utterances[random.integers(len(utterances))]
-        n_frames = 2 * utterance.n_tokens
-        if n_frames < N_FRAMES:
-            continue
-        at = random.integers(n_frames - N_FRAMES + 1)
-        here = slice(at, at + N_FRAMES)
-        mels.append(FLOW_MEL.of(utterance)[here].T)
-        pitches.append(PITCH.of(utterance)[here, 0])
-        samples.append(
-            utterance.samples()[at * SAMPLES_PER_FRAME : (at + N_FRAMES) * SAMPLES_PER_FRAME]
-        )
-    as_tensor = [torch.from_numpy(np.stack(rows)).float() for rows in (mels, pitches, samples)]
-    return as_tensor[0], as_tensor[1], as_tensor[2]
+@dataclass(frozen=True, slots=True, eq=False)
+class Segments:
+    """A place of an utterance; or several, all at the beginning, inside or at the end."""
+
+    mel: Tensor  # (B, 80, M)
+    f0: Tensor  # (B, M)
+    voiced: Tensor  # (B, M)
+    pulses: Tensor  # (B, 241, T), T = 4 M + 1
+    noise: Tensor  # (B, 241, T)
+    envelope: Tensor  # (B, 241, T)
+    samples: Tensor  # (B, M * 480)
+    begin: int = 0  # frames with all their neighbours
+    end: int = N_FRAMES
+
+    @property
+    def inner(self) -> slice:
+        return slice(self.begin, self.end)
 
 
-def excitation(vocoder: Vocoder, pitch: Tensor) -> Tensor:
-    """(B, M) -> (B, M * 480)"""
-    n_harmonics = vocoder.config.n_harmonics
+class Speech:
+    """What `training.world` has analysed."""
+
+    def __init__(self) -> None:
+        files = sorted(world.FOLDER.glob("*.npz"))
+        if not files:
+            raise SystemExit("nothing to learn from yet: python -m training.world")
+        self._voices = {file.stem: dict(np.load(file)) for file in files}
+        self._others = [name for name in self._voices if name != MAIN_VOICE]
+
+    def draw(self, n: int, step: int) -> Segments:
+        random = np.random.default_rng(step)
+        place = ("begin", "end", "inside", "inside")[step % 4]
+        rows: list[Segments] = []
+        while len(rows) < n:
+            is_main = random.random() < MAIN_VOICE_SHARE or not self._others
+            voice = self._voices[MAIN_VOICE if is_main else random.choice(self._others)]
+            lengths = voice["n_frames"]
+            number = int(random.integers(len(lengths)))
+            spare = int(lengths[number]) - N_FRAMES
+            at = {"begin": 0, "end": spare, "inside": int(random.integers(spare + 1))}[place]
+            first = int(lengths[:number].sum()) + at
+            fine = PER_FRAME * first + number  # each utterance has one more
+            frames = slice(first, first + N_FRAMES)
+            bins = slice(fine, fine + PER_FRAME * N_FRAMES + 1)
+            heard = slice(first * SAMPLES_PER_FRAME, (first + N_FRAMES) * SAMPLES_PER_FRAME)
+            rows.append(
+                Segments(
+                    torch.from_numpy(voice["mel"][frames]).float().T,
+                    torch.from_numpy(voice["f0"][frames]).float(),
+                    torch.from_numpy(voice["voiced"][frames]),
+                    torch.from_numpy(voice["pulses"][bins]).float().T,
+                    torch.from_numpy(voice["noise"][bins]).float().T,
+                    torch.from_numpy(voice["envelope"][bins]).float().T,
+                    torch.from_numpy(voice["samples"][heard]).float() / 32767,
+                )
+            )
+        columns = {
+            field.name: torch.stack([getattr(row, field.name) for row in rows])
+            for field in fields(Segments)
+            if field.name not in ("begin", "end")
+        }
+        begin, end = 0 if place == "begin" else EDGE, N_FRAMES - (0 if place == "end" else EDGE)
+        return Segments(**columns, begin=begin, end=end)
+
+
+def new_vocoder() -> Vocoder:
+    """With an envelope from the first step on: that of the mel, between its bands.
+
+    Two channels carry each band, one of them upside down, since leaky units let one side through;
+    the others begin with random features."""
+    vocoder = Vocoder(CONFIG)
+    n, first, second = 2 * N_MEL, vocoder.conv_pre, cast(Upsampling, vocoder.ups[0])
+    last, factor = vocoder.conv_post, second.factor
+    kernel = second.weight.shape[2]
+    assert first.bias is not None and second.bias is not None and last.bias is not None
+    pair = torch.cat((torch.eye(N_MEL), -torch.eye(N_MEL)))  # (160, 80)
+    with torch.no_grad():
+        first.weight.normal_(std=2 / MEL_SPREAD / first.weight[0].numel() ** 0.5)
+        first.bias.normal_(std=0.5).sub_(first.weight.sum((1, 2)) * MEL_MEAN)
+        first.weight[:n] = 0
+        first.weight[:n, :, first.weight.shape[2] // 2] = pair / MEL_SPREAD
+        first.bias[:n] = -MEL_MEAN / MEL_SPREAD * pair.sum(1)
+        second.weight.normal_(std=0.7 * (2 * factor / kernel / CONFIG.n_channels) ** 0.5)
+        second.bias.zero_()
+        between = 1 - ((torch.arange(kernel) + 0.5) / factor - 1).abs()  # linear interpolation
+        second.weight[:, :n] = 0
+        second.weight[:n, :n] = (pair @ pair.T)[..., None] * between / (1 + SLOPE)
+        for block in vocoder.resblocks:
+            for conv in cast(nn.ModuleList, block.convs2):
+                cast(nn.Conv1d, conv).weight.mul_(0.3)[:n].mul_(0.3)
+        last.weight.normal_(std=0.08 / last.weight[0].numel() ** 0.5)
+        bands, slope = _bands_of_bins()
+        for part, level in ((0, -2.0), (2, -2.5)):
+            rows = slice(part * N_BINS, (part + 1) * N_BINS)
+            middle = last.weight[rows, :n, last.weight.shape[2] // 2]
+            middle += bands @ pair.T * MEL_SPREAD / (1 + LAST_SLOPE)
+            last.bias[rows] = MEL_MEAN + slope + level
+        last.bias[N_BINS : 2 * N_BINS] = 0
+        _init_pitch(vocoder)
+    return vocoder
+
+
+def _bands_of_bins() -> tuple[Tensor, Tensor]:
+    """(241, 80): the bands around each bin, and how much weaker it is above the highest one."""
+    filters = mel_filters(SAMPLES_PER_SECOND, 4 * SAMPLES_PER_FRAME, N_MEL)
+    hertz = torch.linspace(0, SAMPLES_PER_SECOND / 2, filters.shape[1])
+    centers = (filters @ hertz / filters.sum(1)).double().numpy()
+    bins = np.linspace(0, SAMPLES_PER_SECOND / 2, N_BINS)
+    rows = [np.interp(bins, centers, unit) for unit in np.eye(N_MEL)]
+    slope = -0.5 * np.maximum(bins - MEL_TOP_HZ, 0) / 1000
+    return torch.from_numpy(np.stack(rows, axis=1)).float(), torch.from_numpy(slope).float()
+
+
+def _init_pitch(vocoder: Vocoder) -> None:
+    """Hertz are large numbers; begin among them."""
+    predictor = vocoder.f0_predictor
+    predictor.classifier.bias.fill_(150.0)
+    predictor.classifier.weight.mul_(30.0)
+    first = cast(nn.Conv1d, predictor.condnet[0])
+    assert first.bias is not None
+    first.weight.div_(MEL_SPREAD)
+    first.bias.sub_(first.weight.sum((1, 2)) * MEL_MEAN)
+
+
+def said(vocoder: Vocoder, mel: Tensor) -> Tensor:
+    """(B, 80, M) -> (B, 723, T): what the filter says, as in `Vocoder.synthesize`."""
+    x = vocoder.conv_pre(mel)
+    for stage in range(len(vocoder.ups)):
+        x = vocoder._stage(stage, x, x)
+    return vocoder.conv_post(F.leaky_relu(x, LAST_SLOPE))
+
+
+def gain_losses(found: Tensor, wanted: Segments) -> Losses:
+    """In nepers, and phases in 1 - cos; what is nearly silent counts less."""
+    inner = slice(PER_FRAME * wanted.begin, PER_FRAME * wanted.end + 1)
+    pulses, noise = wanted.pulses[..., inner], wanted.noise[..., inner]
+    phase = minimum_phase(wanted.envelope[..., inner].mT).mT
+    a, b, c = found[..., inner].chunk(3, dim=1)
+    weight = ((torch.maximum(pulses, noise) - FLOOR - 1) / 5).clamp(0.1, 1)
+    voiced = (pulses > FLOOR + 0.1).float()
+    off = (a.clamp(min=FLOOR) - pulses).abs() * weight * (1 + voiced) / 2
+    return {
+        "pulses": off.mean(),
+        "noise": ((c.clamp(min=FLOOR) - noise).abs() * weight).mean(),
+        "phase": ((1 - (b - phase).cos()) * weight * voiced).mean(),
+    }
+
+
+def weighed(losses: Losses) -> Tensor:
+    return 2 * losses["pulses"] + losses["noise"] + losses["phase"]
+
+
+def source(vocoder: Vocoder, f0: Tensor) -> Tensor:
+    """(B, M) -> (B, M * 480, 2)"""
     rows = []
-    for row in pitch:
-        noise = torch.randn(len(row), n_harmonics, SAMPLES_PER_FRAME)
-        turns = torch.rand(n_harmonics)
-        turns[0] = torch.rand(())  # a piece begins anywhere in a period
-        rows.append(vocoder.source(row, SourceState.at(turns), noise)[0])
+    for row in f0:
+        phase = (torch.rand(1) * TURN).long()
+        noise = torch.randn(len(row), 1, SAMPLES_PER_FRAME)
+        rows.append(vocoder.m_source(row, SourceState(phase, 0), noise)[0])
     return torch.stack(rows)
-
-
-def losses(vocoder: Vocoder, utterances: list[Utterance], n_segments: int, step: int) -> Losses:
-    mel, pitch, samples = sample_segments(utterances, n_segments, step)
-    made = vocoder.synthesize(mel, excitation(vocoder, pitch))
-    spectra = spectral_distance(made[:, INNER], samples[:, INNER])
-    guessed = vocoder.f0_predictor(mel)
-    pitch_loss = pitch_distance(guessed[:, 5:-5], pitch[:, 5:-5])
-    return {"loss": spectra + 0.02 * pitch_loss, "spectra": spectra, "pitch": pitch_loss}
-
-
-def pitch_distance(guessed: Tensor, pitch: Tensor) -> Tensor:
-    """In units of 10 Hz; where unvoiced, all that counts is to stay below the threshold."""
-    voiced = pitch > VOICED_HZ
-    off = (guessed - pitch).abs() / 10
-    return torch.where(voiced, off, (guessed / 10).clamp(max=40)).mean()
 
 
 def spectral_distance(made: Tensor, wanted: Tensor) -> Tensor:
@@ -113,8 +230,7 @@ def spectral_distance(made: Tensor, wanted: Tensor) -> Tensor:
         total = total + F.l1_loss(
             a.clamp(min=MAGNITUDE_FLOOR).log(), b.clamp(min=MAGNITUDE_FLOOR).log()
         )
-    bands = _bands()
-    a, b = (bands @ _magnitude(x, 1024) for x in (made, wanted))
+    a, b = (_bands() @ _magnitude(x, 1024) for x in (made, wanted))
     return total / len(RESOLUTIONS) + 2 * F.l1_loss(
         a.clamp(min=MAGNITUDE_FLOOR / 5).log(), b.clamp(min=MAGNITUDE_FLOOR / 5).log()
     )
@@ -128,81 +244,108 @@ def _magnitude(samples: Tensor, n_fft: int) -> Tensor:
 
 @functools.lru_cache(1)
 def _bands() -> Tensor:
-    return mel_filters(24_000, 1024, 80)
+    return mel_filters(SAMPLES_PER_SECOND, 1024, N_MEL)
 
 
-class VocoderGAN(nn.Module):
-    """A vocoder and its discriminator: each learns from what the other does."""
-
-    def __init__(self, vocoder: Vocoder) -> None:
-        super().__init__()
-        self.vocoder, self.discriminator = vocoder, Discriminator()
-
-    def losses(self, utterances: list[Utterance], n_segments: int, step: int) -> Losses:
-        mel, pitch, samples = sample_segments(utterances, n_segments, step)
-        source = excitation(self.vocoder, pitch)
-        with torch.autocast("cpu", torch.bfloat16, enabled=HAS_BF16):
-            made = self.vocoder.synthesize(mel, source).float()
-        spectra = spectral_distance(made[:, INNER], samples[:, INNER])
-        pitch_loss = pitch_distance(self.vocoder.f0_predictor(mel)[:, 5:-5], pitch[:, 5:-5])
-        spoken = self.discriminator(samples[:, INNER])
-        discriminator = discriminator_loss(spoken, self.discriminator(made[:, INNER].detach()))
-        seen = self.discriminator.frozen(made[:, INNER])
-        real, like = adversarial_loss(seen), feature_matching_loss(spoken, seen)
-        total = 4 * spectra + real + 4 * like + 0.02 * pitch_loss + discriminator
-        shown = {"spectra": spectra, "real": real, "like": like, "discriminator": discriminator}
-        return {"loss": total, **shown, "pitch": pitch_loss}
+def sound_losses(vocoder: Vocoder, segments: Segments) -> Losses:
+    """Spectra of what is heard, with the gains of the analysis beside them."""
+    f0 = segments.f0 * (1 + 0.003 * torch.randn(len(segments.f0), 1))
+    found = said(vocoder, segments.mel)
+    made = sound(found, excitation(source(vocoder, f0), vocoder.config), vocoder.config)
+    inner = slice(SAMPLES_PER_FRAME * segments.begin, SAMPLES_PER_FRAME * segments.end)
+    spectra = spectral_distance(made[:, inner], segments.samples[:, inner])
+    gains = gain_losses(found, segments)
+    return {"loss": 2 * spectra + weighed(gains) / 2, "spectra": spectra, **gains}
 
 
-def train_gan(
-    n_steps: int = 6000, minutes: float | None = None, threads: int = 1, n_segments: int = 8
-) -> None:
-    """Go on with a discriminator, from what `train` has learned."""
-    torch.set_num_threads(threads)
-    utterances = corpus.evenly(corpus.training_set(FLOW_MEL, PITCH))
-    gan = VocoderGAN(Vocoder(CONFIG))
-    gan.vocoder.load_state_dict(load_file(FOLDER / "mean.safetensors"))
-    compile_blocks([*gan.vocoder.resblocks, *gan.vocoder.source_resblocks])
+def pitch_loss(predictor: nn.Module, segments: Segments) -> Losses:
+    """In units of 10 Hz; where unvoiced, it should only go on somehow."""
+    off = (predictor(segments.mel) - segments.f0).abs()[:, segments.inner]
+    weight = torch.where(segments.voiced, 1.0, 0.1)[:, segments.inner]
+    return {"loss": ((off / 10).clamp(max=20) * weight).sum() / weight.sum()}
+
+
+def train_gains(n_steps: int = 4000, minutes: float | None = None, n_segments: int = 8) -> None:
+    """Learn WORLD's gains and phases."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    speech, vocoder = Speech(), new_vocoder()
+    vocoder.f0_predictor.requires_grad_(False)
+
+    def losses(step: int) -> Losses:
+        segments = speech.draw(n_segments, step)
+        found = gain_losses(said(vocoder, segments.mel), segments)
+        return {"loss": weighed(found), **found}
+
+    schedule = Schedule(n_steps, lr=1e-3, warmup=30, max_norm=2.0, weight_decay=0.0, ema_decay=0.99)
+    train(vocoder, losses, schedule, FOLDER, minutes)
+
+
+def train_sound(n_steps: int = 1200, minutes: float | None = None, n_segments: int = 8) -> None:
+    """Go on with spectra of the sound."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    speech, vocoder = Speech(), Vocoder(CONFIG)
+    vocoder.load_state_dict(load_file(FOLDER / "mean.safetensors"))
+    vocoder.f0_predictor.requires_grad_(False)
     schedule = Schedule(
-        n_steps, lr=6e-4, warmup=100, max_norm=20.0, weight_decay=0.0, ema_decay=0.995
+        n_steps,
+        lr=4e-4,
+        warmup=30,
+        max_norm=10.0,
+        weight_decay=0.0,
+        ema_decay=0.99,
+        checkpoint_every=100,
     )
-    train(gan, lambda step: gan.losses(utterances, n_segments, step), schedule, GAN_FOLDER, minutes)
+    train(
+        vocoder,
+        lambda step: sound_losses(vocoder, speech.draw(n_segments, step)),
+        schedule,
+        SOUND_FOLDER,
+        minutes,
+    )
+
+
+def train_pitch(n_steps: int = 4000, n_segments: int = 24, n_drawn: int = 400) -> None:
+    """The pitch predictor, on batches that are drawn once."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    speech, predictor = Speech(), new_vocoder().f0_predictor
+    drawn = [speech.draw(n_segments, step) for step in range(n_drawn)]
+    schedule = Schedule(n_steps, lr=1e-3, warmup=50, max_norm=5.0, weight_decay=0.0, ema_decay=0.99)
+    held_out, kept = drawn[: n_drawn // 20], drawn[n_drawn // 20 :]
+    train(
+        predictor,
+        lambda step: pitch_loss(predictor, kept[step % len(kept)]),
+        schedule,
+        PITCH_FOLDER,
+    )
+    with torch.no_grad():
+        off = [(predictor(s.mel) - s.f0).abs()[:, s.inner][s.voiced[:, s.inner]] for s in held_out]
+    typer.echo(f"off by {torch.cat(off).mean():.1f} Hz, median {torch.cat(off).median():.1f}")
 
 
 def load() -> Vocoder:
     """What was learned last."""
     vocoder = Vocoder(CONFIG)
-    if not (GAN_FOLDER / "mean.safetensors").is_file():
-        load_ema(vocoder, FOLDER)
-        return vocoder
-    gan = VocoderGAN(vocoder)
-    load_ema(gan, GAN_FOLDER)
-    return gan.vocoder
+    load_ema(vocoder, SOUND_FOLDER)
+    load_ema(vocoder.f0_predictor, PITCH_FOLDER)
+    return vocoder
 
 
-def main(
-    n_steps: int = 1500, minutes: float | None = None, threads: int = 1, n_segments: int = 12
-) -> None:
-    torch.set_num_threads(threads)
-    utterances = corpus.evenly(corpus.training_set(FLOW_MEL, PITCH))
-    vocoder = Vocoder(CONFIG)
-    with torch.no_grad():  # hertz are large numbers; begin among them
-        vocoder.f0_predictor.classifier.bias.fill_(150.0)
-        vocoder.f0_predictor.classifier.weight.mul_(30.0)
-        vocoder.m_source.l_linear.weight.fill_(0.5)
-    compile_blocks([*vocoder.resblocks, *vocoder.source_resblocks])
-    schedule = Schedule(n_steps, lr=1e-3, max_norm=5.0, weight_decay=0.0)
-    train(
-        vocoder,
-        lambda step: losses(vocoder, utterances, n_segments, step),
-        schedule,
-        FOLDER,
-        minutes,
+def shipped() -> Vocoder:
+    """That of the package."""
+    file = BUNDLE / "s3gen.safetensors"
+    vocoder = Vocoder(sized(VocoderConfig(), read_config(file)["mel2wav"]))
+    vocoder.load_state_dict(
+        {k.removeprefix(PREFIX): v.float() for k, v in load_file(file).items() if PREFIX in k}
     )
+    return vocoder.eval().requires_grad_(False)
 
 
 if __name__ == "__main__":
     app = typer.Typer()
-    app.command("train")(main)
-    app.command("gan")(train_gan)
+    app.command("gains")(train_gains)
+    app.command("sound")(train_sound)
+    app.command("pitch")(train_pitch)
     app()

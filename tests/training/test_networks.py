@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from nightingale.backends.torch.flow.model import Flow
 from nightingale.backends.torch.t3.model import T3, Utterance
-from nightingale.backends.torch.vocoder.model import Vocoder
+from nightingale.backends.torch.vocoder.model import excitation, sound
 from nightingale.measure.stages import torch_stages
 from nightingale.pipeline import Nightingale
 from nightingale.weights.manifest import BUNDLE
-from training import codes, flow, speakers, speech_tokenizer, t3, vocoder
+from training import codes, flow, speakers, speech_tokenizer, t3, vocoder, world
 from training.batch import IGNORED, Batch
 from training.loop import Losses
 
@@ -36,9 +36,9 @@ def flow_batch(n_tokens: int = 24) -> flow.Batch:
     return flow.Batch(tokens, mel, xvector, 4, mask)
 
 
-def falls(net: nn.Module, losses: Callable[[], Losses], n_steps: int = 8) -> bool:
+def falls(net: nn.Module, losses: Callable[[], Losses], n_steps: int = 8, lr: float = 1e-3) -> bool:
     """On one batch with the same random numbers in each step."""
-    optimizer, found = torch.optim.Adam(net.parameters(), 1e-3), []
+    optimizer, found = torch.optim.Adam(net.parameters(), lr), []
     for _ in range(n_steps):
         torch.manual_seed(1)
         loss = losses()["loss"]
@@ -124,22 +124,65 @@ def test_code_rows_are_merged_as_they_are() -> None:
     assert torch.equal(table.weight, before)
 
 
-@pytest.mark.slow
-def test_vocoder_loss_falls_with_and_without_its_discriminator(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    time = torch.arange(16 * 480) / 24_000
-    tone = 0.2 * (2 * torch.pi * 150 * time).sin().expand(2, -1)
-    segment = torch.full((2, 80, 16), -5.0), torch.full((2, 16), 150.0), tone
-    monkeypatch.setattr(vocoder, "sample_segments", lambda *_: segment)
-    net = Vocoder(vocoder.CONFIG)
-    assert falls(net, lambda: vocoder.losses(net, [], 2, 0), n_steps=4)
-    gan = vocoder.VocoderGAN(net)
-    before = [p.detach().clone() for p in gan.discriminator.parameters()]
-    assert falls(gan, lambda: gan.losses([], 2, 0), n_steps=4)
-    assert any(
-        not torch.equal(a, b) for a, b in zip(before, gan.discriminator.parameters(), strict=True)
+def vocoder_segments() -> vocoder.Segments:
+    """A vowel and its analysis, made up."""
+    n, n_fine = vocoder.N_FRAMES, world.PER_FRAME * vocoder.N_FRAMES + 1
+    time = torch.arange(n * 480) / 24_000
+    tone = 0.1 * sum((2 * torch.pi * 150 * k * time).sin() / k for k in range(1, 20))
+    envelope = torch.linspace(-3, -9, world.N_BINS)[:, None].expand(2, -1, n_fine)
+    return vocoder.Segments(
+        torch.full((2, 80, n), -5.0) + 0.1 * torch.randn(2, 80, n),
+        torch.full((2, n), 220.0),
+        torch.ones(2, n) > 0,
+        envelope - 1,
+        envelope - 3,
+        envelope,
+        torch.as_tensor(tone).expand(2, -1),
+        vocoder.EDGE,
+        n - vocoder.EDGE,
     )
+
+
+@torch.inference_mode()
+def test_vocoder_filter_in_training_is_that_of_inference() -> None:
+    net, mel = vocoder.new_vocoder(), vocoder_segments().mel
+    source = vocoder.source(net, torch.full((2, vocoder.N_FRAMES), 150.0))
+    found = sound(vocoder.said(net, mel), excitation(source, net.config), net.config)
+    assert torch.allclose(found, net.synthesize(mel, source), atol=1e-6)
+
+
+@torch.inference_mode()
+def test_new_vocoder_follows_the_envelope_of_the_mel() -> None:
+    """A band that is louder by two is louder by two in what the filter says."""
+    net, mel = vocoder.new_vocoder(), torch.full((1, 80, 20), -6.0)
+    louder = mel.clone()
+    louder[:, 30] += 2
+    off = (vocoder.said(net, louder) - vocoder.said(net, mel))[0, : world.N_BINS, 40]
+    bands, _ = vocoder._bands_of_bins()
+    at = int(bands[:, 30].argmax())
+    assert off[at] == pytest.approx(2 * float(bands[at, 30]), abs=0.3)
+    assert off[:10].abs().max() < 0.2
+
+
+def test_vocoder_loss_of_gains_falls() -> None:
+    net, segments = vocoder.new_vocoder(), vocoder_segments()
+
+    def losses() -> Losses:
+        found = vocoder.gain_losses(vocoder.said(net, segments.mel), segments)
+        return {"loss": vocoder.weighed(found)}
+
+    assert falls(net, losses, n_steps=4, lr=1e-4)
+
+
+@pytest.mark.slow
+def test_vocoder_loss_of_sound_falls() -> None:
+    net, segments = vocoder.new_vocoder(), vocoder_segments()
+    assert falls(net, lambda: vocoder.sound_losses(net, segments), n_steps=4, lr=1e-4)
+
+
+def test_vocoder_pitch_loss_falls() -> None:
+    predictor, segments = vocoder.new_vocoder().f0_predictor, vocoder_segments()
+    assert falls(predictor, lambda: vocoder.pitch_loss(predictor, segments), lr=1e-4)
 
 
 def test_speech_tokenizer_heads_learn_from_its_tokens() -> None:
