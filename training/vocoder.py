@@ -1,13 +1,15 @@
 """A small vocoder whose network says what to multiply pulses and noise by.
 
 First it learns the gains and phases of WORLD's analysis (training.world), which needs no waveform
-and takes minutes; then the spectra of what is heard, at several resolutions. Its pitch predictor
-learns apart, from the same analysis.
+and takes minutes; then the spectra of what is heard, at several resolutions. At last the gains are
+made to vary as in speech (global variance compensation). Its pitch predictor learns apart, from the
+same analysis.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import cast
 
@@ -33,7 +35,7 @@ from nightingale.core import SAMPLES_PER_FRAME, SAMPLES_PER_SECOND
 from nightingale.weights.config import sized
 from nightingale.weights.load import read_config
 from nightingale.weights.manifest import BUNDLE
-from training import world
+from training import flow_mel, world
 from training.loop import Losses, Schedule, load_ema, train
 from training.work import work
 from training.world import FLOOR, HOP, MAIN_VOICE, N_BINS, PER_FRAME, minimum_phase
@@ -53,9 +55,11 @@ FOLDER, SOUND_FOLDER, PITCH_FOLDER = (work() / name for name in ("gains", "vocod
 PREFIX = "mel2wav."
 N_FRAMES, EDGE = 40, 7  # of a segment, and how many at its ends lack their neighbours
 MAIN_VOICE_SHARE = 0.5
+FLOW_SHARE = 0.5  # of the first voice's segments
 MEL_MEAN, MEL_SPREAD = -6.0, 2.2
 N_MEL = CONFIG.n_mels
 RESOLUTIONS = (2048, 1024, 512, 256)
+MOST_SMOOTHED = 0.2  # quefrencies are multiplied by 5 at most
 MAGNITUDE_FLOOR = 1.5e-3  # below it is silence, whose logarithms would outweigh all that is heard
 
 
@@ -87,6 +91,7 @@ class Speech:
             raise SystemExit("nothing to learn from yet: python -m training.world")
         self._voices = {file.stem: dict(np.load(file)) for file in files}
         self._others = [name for name in self._voices if name != MAIN_VOICE]
+        self._flow_mel = np.load(flow_mel.FILE) if flow_mel.FILE.is_file() else None
 
     def draw(self, n: int, step: int) -> Segments:
         random = np.random.default_rng(step)
@@ -101,12 +106,15 @@ class Speech:
             at = {"begin": 0, "end": spare, "inside": int(random.integers(spare + 1))}[place]
             first = int(lengths[:number].sum()) + at
             fine = PER_FRAME * first + number  # each utterance has one more
+            mel = voice["mel"]
+            if is_main and self._flow_mel is not None and random.random() < FLOW_SHARE:
+                mel = self._flow_mel
             frames = slice(first, first + N_FRAMES)
             bins = slice(fine, fine + PER_FRAME * N_FRAMES + 1)
             heard = slice(first * SAMPLES_PER_FRAME, (first + N_FRAMES) * SAMPLES_PER_FRAME)
             rows.append(
                 Segments(
-                    torch.from_numpy(voice["mel"][frames]).float().T,
+                    torch.from_numpy(mel[frames]).float().T,
                     torch.from_numpy(voice["f0"][frames]).float(),
                     torch.from_numpy(voice["voiced"][frames]),
                     torch.from_numpy(voice["pulses"][bins]).float().T,
@@ -211,6 +219,45 @@ def weighed(losses: Losses) -> Tensor:
     return 2 * losses["pulses"] + losses["noise"] + losses["phase"]
 
 
+def cepstrum(x: Tensor) -> Tensor:
+    """(..., 241) logarithms of magnitudes -> (..., 241) quefrencies."""
+    made: Tensor = torch.fft.rfft(torch.cat((x, x[..., 1:-1].flip(-1)), dim=-1)).real
+    return made
+
+
+@torch.inference_mode()
+def variance_gain(vocoder: Vocoder, speech: Iterable[Segments]) -> Tensor:
+    """(241,): what each quefrency of the gains is multiplied by, so that it varies as in speech.
+
+    What is learned by regression is a mean: the less mel says of a detail, the smoother it is."""
+    learned, wanted = [], []
+    for segments in speech:
+        inner = slice(PER_FRAME * segments.begin, PER_FRAME * segments.end + 1)
+        spoken = segments.pulses[..., inner].mT
+        voiced = (spoken > FLOOR + 0.1).any(-1)
+        found = said(vocoder, segments.mel)[:, :N_BINS, inner].clamp(min=FLOOR).mT
+        wanted.append(cepstrum(spoken[voiced]))
+        learned.append(cepstrum(found[voiced]))
+    ratio = torch.cat(learned).std(0) / torch.cat(wanted).std(0)
+    smooth = F.avg_pool1d(F.pad(ratio[None], (4, 4), mode="reflect"), 9, stride=1)[0]
+    return 1 / smooth.clamp(MOST_SMOOTHED, 1)
+
+
+@torch.inference_mode()
+def compensate_variance(vocoder: Vocoder, gain: Tensor) -> None:
+    """Multiply quefrencies of the pulses' and noise's gains: a product with the last layer."""
+    unit = torch.eye(N_BINS)
+    quefrencies = cepstrum(unit) * gain
+    both = torch.cat((quefrencies, quefrencies[..., 1:-1].flip(-1)), dim=-1)
+    matrix = torch.fft.rfft(both).real[:, :N_BINS].T / both.shape[-1]
+    last = vocoder.conv_post
+    assert last.bias is not None
+    for part in (0, 2):
+        rows = slice(part * N_BINS, (part + 1) * N_BINS)
+        last.weight[rows] = torch.einsum("ij,jkl->ikl", matrix, last.weight[rows])
+        last.bias[rows] = matrix @ last.bias[rows]
+
+
 def source(vocoder: Vocoder, f0: Tensor) -> Tensor:
     """(B, M) -> (B, M * 480, 2)"""
     rows = []
@@ -265,11 +312,13 @@ def pitch_loss(predictor: nn.Module, segments: Segments) -> Losses:
     return {"loss": ((off / 10).clamp(max=20) * weight).sum() / weight.sum()}
 
 
-def train_gains(n_steps: int = 4000, minutes: float | None = None, n_segments: int = 8) -> None:
-    """Learn WORLD's gains and phases."""
+def train_gains(
+    n_steps: int = 5200, minutes: float | None = None, n_segments: int = 8, ship: bool = False
+) -> None:
+    """Learn WORLD's gains and phases; --ship: begin with the weights of the package."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    speech, vocoder = Speech(), new_vocoder()
+    speech, vocoder = Speech(), (shipped().requires_grad_(True) if ship else new_vocoder())
     vocoder.f0_predictor.requires_grad_(False)
 
     def losses(step: int) -> Losses:
@@ -281,7 +330,7 @@ def train_gains(n_steps: int = 4000, minutes: float | None = None, n_segments: i
     train(vocoder, losses, schedule, FOLDER, minutes)
 
 
-def train_sound(n_steps: int = 1200, minutes: float | None = None, n_segments: int = 8) -> None:
+def train_sound(n_steps: int = 1000, minutes: float | None = None, n_segments: int = 8) -> None:
     """Go on with spectra of the sound."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -306,7 +355,7 @@ def train_sound(n_steps: int = 1200, minutes: float | None = None, n_segments: i
     )
 
 
-def train_pitch(n_steps: int = 4000, n_segments: int = 24, n_drawn: int = 400) -> None:
+def train_pitch(n_steps: int = 3000, n_segments: int = 24, n_drawn: int = 400) -> None:
     """The pitch predictor, on batches that are drawn once."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -330,6 +379,9 @@ def load() -> Vocoder:
     vocoder = Vocoder(CONFIG)
     load_ema(vocoder, SOUND_FOLDER)
     load_ema(vocoder.f0_predictor, PITCH_FOLDER)
+    speech = Speech()
+    drawn = (speech.draw(8, step) for step in range(40))
+    compensate_variance(vocoder, variance_gain(vocoder, drawn))
     return vocoder
 
 

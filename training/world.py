@@ -130,6 +130,7 @@ def write(voice: str, minutes: float) -> Path:
     if file.is_file():
         return file
     random, kept, n_frames = np.random.default_rng(list(voice.encode())), list[Analysis](), 0
+    as_spoken: list[bool] = []
     for utterance in corpus.read(voice):
         if utterance.split != "train":
             continue
@@ -143,13 +144,15 @@ def write(voice: str, minutes: float) -> Path:
         if found is None:
             continue
         kept.append(found)
+        as_spoken.append(speed == 1.0)
         n_frames += len(found.mel)
         if n_frames >= minutes * 60 * SAMPLES_PER_SECOND / SAMPLES_PER_FRAME:
             break
     columns = {field.name: [getattr(row, field.name) for row in kept] for field in fields(Analysis)}
     joined: dict[str, Any] = {n: _half(np.concatenate(rows)) for n, rows in columns.items()}
     file.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(file, n_frames=np.array([len(row.mel) for row in kept]), **joined)
+    lengths = np.array([len(row.mel) for row in kept])
+    np.savez(file, n_frames=lengths, as_spoken=np.array(as_spoken), **joined)
     return file
 
 

@@ -24,6 +24,7 @@ from nightingale.measure.flops import count, flow_flops, vocoder_flops
 from nightingale.measure.random_model import fill
 from nightingale.nn.sizes import n_bytes
 from nightingale.pipeline import Nightingale
+from tests.backends.torch.vocoder.small import SMALL_FILTER
 from tests.rebuilt import rebuilt
 from tests.tiny_release import Releases
 
@@ -127,6 +128,8 @@ def test_operations_are_those_of_the_released_model() -> None:
     )
     assert flow_flops(FLOWS["meanflow"], 125, 250) == pytest.approx(2 * per_row + encoder, rel=0.01)
     assert vocoder_flops(VocoderConfig(), 250) == pytest.approx(5 * 30.6e9, rel=0.01)
+    one, two = (vocoder_flops(VocoderConfig(**SMALL_FILTER), n) for n in (100, 200))
+    assert two == pytest.approx(2 * one, rel=0.01)
     assert count(lambda: torch.ones(3, 5) @ torch.ones(5, 7)) == 2 * 3 * 5 * 7
 
 

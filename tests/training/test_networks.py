@@ -185,6 +185,39 @@ def test_vocoder_pitch_loss_falls() -> None:
     assert falls(predictor, lambda: vocoder.pitch_loss(predictor, segments), lr=1e-4)
 
 
+@torch.inference_mode()
+def test_compensation_multiplies_quefrencies_of_gains_alone() -> None:
+    net, mel = vocoder.new_vocoder(), vocoder_segments().mel
+    gain = torch.linspace(1, 2, world.N_BINS)
+    before = vocoder.said(net, mel).chunk(3, dim=1)
+    vocoder.compensate_variance(net, gain)
+    pulses, phases, noise = vocoder.said(net, mel).chunk(3, dim=1)
+    assert torch.equal(phases, before[1])
+    for found, was in ((pulses, before[0]), (noise, before[2])):
+        wanted = vocoder.cepstrum(was.mT) * gain
+        assert torch.allclose(vocoder.cepstrum(found.mT), wanted, rtol=1e-3, atol=0.02)
+
+
+@torch.inference_mode()
+def test_variance_gain_undoes_smoothing() -> None:
+    """Above quefrency 100, gains that vary half as much as those of speech are doubled."""
+    net, segments = vocoder.new_vocoder(), vocoder_segments()
+    mel = segments.mel + torch.randn(segments.mel.shape)
+    learned = vocoder.said(net, mel)[:, : world.N_BINS].clamp(min=world.FLOOR)
+    sharper = replace(segments, mel=mel, pulses=cepstral_gain(learned, 100))
+    gain = vocoder.variance_gain(net, [sharper])
+    assert gain[:90] == pytest.approx(1.0, abs=0.01)
+    assert gain[110:] == pytest.approx(2.0, abs=0.02)
+
+
+def cepstral_gain(bins: Tensor, above: int) -> Tensor:
+    quefrencies = vocoder.cepstrum(bins.mT)
+    quefrencies[..., above:] *= 2
+    both = torch.cat((quefrencies, quefrencies[..., 1:-1].flip(-1)), dim=-1)
+    made: Tensor = torch.fft.ifft(both).real[..., : world.N_BINS].mT
+    return made
+
+
 def test_speech_tokenizer_heads_learn_from_its_tokens() -> None:
     net = speech_tokenizer.TokenizerWithHeads(n_voices=2, n_phonemes=5)
     token_mel, mel = torch.randn(2, 128, 48), torch.randn(2, 24, 80)

@@ -37,7 +37,9 @@ def vocoder_flops(config: VocoderConfig, n_frames: int) -> int:
     with meta_init():
         vocoder = Vocoder(config)
         mel = torch.empty(1, config.n_mels, n_frames)
-        source = torch.empty(1, SAMPLES_PER_FRAME * n_frames)
+        n_samples = SAMPLES_PER_FRAME * n_frames
+        is_filter = config.head == "filter"  # whose source has two channels, pulses and noise
+        source = torch.empty((1, n_samples, 2) if is_filter else (1, n_samples))
         return count(lambda: vocoder.f0_predictor(mel)) + count(
             lambda: vocoder.synthesize(mel, source)
         )

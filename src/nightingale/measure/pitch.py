@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nightingale.audio.files import Wave
 
 STEP_S = 0.01
-LOWEST_HZ, HIGHEST_HZ = 60.0, 420.0
+LOWEST_HZ, HIGHEST_HZ = 60.0, 600.0  # a high voice, twice as fast
 PERIODIC = 0.15  # how much a voiced piece may differ from itself, a period later
 QUIET = 0.05  # of the loudest piece: what is below has no pitch
 MIN_FRAMES = 10  # that both clips have a pitch in, for a ratio
