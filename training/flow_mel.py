@@ -25,7 +25,7 @@ FILE = world.FOLDER / "flow_mel.npy"
 SILENT = -8.0  # mean of a frame's logarithms; below it, levels are not compared
 
 
-def as_loud(made: Tensor, spoken: Tensor) -> Tensor:
+def match_level(made: Tensor, spoken: Tensor) -> Tensor:
     """(80, M) at the level of the other: the analysis is of speech made louder or softer."""
     heard = spoken.mean(0) > SILENT
     return made + (spoken - made)[:, heard].mean() if heard.any() else made
@@ -40,7 +40,7 @@ def resynthesized(
     made = stages.flow.render(tokens, prompt, seed)
     n = min(made.shape[1], mel.shape[1])
     found = mel.clone()
-    found[:, :n] = as_loud(made[:, :n], mel[:, :n])
+    found[:, :n] = match_level(made[:, :n], mel[:, :n])
     return found
 
 

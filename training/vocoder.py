@@ -191,7 +191,7 @@ def _init_pitch(vocoder: Vocoder) -> None:
     first.bias.sub_(first.weight.sum((1, 2)) * MEL_MEAN)
 
 
-def said(vocoder: Vocoder, mel: Tensor) -> Tensor:
+def filter_parameters(vocoder: Vocoder, mel: Tensor) -> Tensor:
     """(B, 80, M) -> (B, 723, T): what the filter says, as in `Vocoder.synthesize`."""
     x = vocoder.conv_pre(mel)
     for stage in range(len(vocoder.ups)):
@@ -215,7 +215,7 @@ def gain_losses(found: Tensor, wanted: Segments) -> Losses:
     }
 
 
-def weighed(losses: Losses) -> Tensor:
+def weighted_sum(losses: Losses) -> Tensor:
     return 2 * losses["pulses"] + losses["noise"] + losses["phase"]
 
 
@@ -235,7 +235,7 @@ def variance_gain(vocoder: Vocoder, speech: Iterable[Segments]) -> Tensor:
         inner = slice(PER_FRAME * segments.begin, PER_FRAME * segments.end + 1)
         spoken = segments.pulses[..., inner].mT
         voiced = (spoken > FLOOR + 0.1).any(-1)
-        found = said(vocoder, segments.mel)[:, :N_BINS, inner].clamp(min=FLOOR).mT
+        found = filter_parameters(vocoder, segments.mel)[:, :N_BINS, inner].clamp(min=FLOOR).mT
         wanted.append(cepstrum(spoken[voiced]))
         learned.append(cepstrum(found[voiced]))
     ratio = torch.cat(learned).std(0) / torch.cat(wanted).std(0)
@@ -297,12 +297,12 @@ def _bands() -> Tensor:
 def sound_losses(vocoder: Vocoder, segments: Segments) -> Losses:
     """Spectra of what is heard, with the gains of the analysis beside them."""
     f0 = segments.f0 * (1 + 0.003 * torch.randn(len(segments.f0), 1))
-    found = said(vocoder, segments.mel)
+    found = filter_parameters(vocoder, segments.mel)
     made = sound(found, excitation(source(vocoder, f0), vocoder.config), vocoder.config)
     inner = slice(SAMPLES_PER_FRAME * segments.begin, SAMPLES_PER_FRAME * segments.end)
     spectra = spectral_distance(made[:, inner], segments.samples[:, inner])
     gains = gain_losses(found, segments)
-    return {"loss": 2 * spectra + weighed(gains) / 2, "spectra": spectra, **gains}
+    return {"loss": 2 * spectra + weighted_sum(gains) / 2, "spectra": spectra, **gains}
 
 
 def pitch_loss(predictor: nn.Module, segments: Segments) -> Losses:
@@ -323,8 +323,8 @@ def train_gains(
 
     def losses(step: int) -> Losses:
         segments = speech.draw(n_segments, step)
-        found = gain_losses(said(vocoder, segments.mel), segments)
-        return {"loss": weighed(found), **found}
+        found = gain_losses(filter_parameters(vocoder, segments.mel), segments)
+        return {"loss": weighted_sum(found), **found}
 
     schedule = Schedule(n_steps, lr=1e-3, warmup=30, max_norm=2.0, weight_decay=0.0, ema_decay=0.99)
     train(vocoder, losses, schedule, FOLDER, minutes)

@@ -10,19 +10,19 @@ from nightingale.audio.mel import flow_mel as mel_of
 from nightingale.measure.stages import torch_stages
 from nightingale.pipeline import Nightingale
 from nightingale.weights.manifest import BUNDLE
-from training.flow_mel import as_loud, resynthesized
+from training.flow_mel import match_level, resynthesized
 
 
 def test_level_is_that_of_the_speech() -> None:
     spoken = torch.full((80, 10), -5.0)
     spoken[:, :3] = -11.0  # silence does not count
     made = torch.full((80, 10), -6.0)
-    assert torch.allclose(as_loud(made, spoken), made + 1)
+    assert torch.allclose(match_level(made, spoken), made + 1)
 
 
 def test_silence_is_left_as_it_is() -> None:
     made = torch.randn(80, 10)
-    assert torch.equal(as_loud(made, torch.full((80, 10), -11.0)), made)
+    assert torch.equal(match_level(made, torch.full((80, 10), -11.0)), made)
 
 
 @pytest.mark.slow

@@ -147,7 +147,7 @@ def vocoder_segments() -> vocoder.Segments:
 def test_vocoder_filter_in_training_is_that_of_inference() -> None:
     net, mel = vocoder.new_vocoder(), vocoder_segments().mel
     source = vocoder.source(net, torch.full((2, vocoder.N_FRAMES), 150.0))
-    found = sound(vocoder.said(net, mel), excitation(source, net.config), net.config)
+    found = sound(vocoder.filter_parameters(net, mel), excitation(source, net.config), net.config)
     assert torch.allclose(found, net.synthesize(mel, source), atol=1e-6)
 
 
@@ -157,7 +157,9 @@ def test_new_vocoder_follows_the_envelope_of_the_mel() -> None:
     net, mel = vocoder.new_vocoder(), torch.full((1, 80, 20), -6.0)
     louder = mel.clone()
     louder[:, 30] += 2
-    off = (vocoder.said(net, louder) - vocoder.said(net, mel))[0, : world.N_BINS, 40]
+    off = (vocoder.filter_parameters(net, louder) - vocoder.filter_parameters(net, mel))[
+        0, : world.N_BINS, 40
+    ]
     bands, _ = vocoder._bands_of_bins()
     at = int(bands[:, 30].argmax())
     assert off[at] == pytest.approx(2 * float(bands[at, 30]), abs=0.3)
@@ -168,8 +170,8 @@ def test_vocoder_loss_of_gains_falls() -> None:
     net, segments = vocoder.new_vocoder(), vocoder_segments()
 
     def losses() -> Losses:
-        found = vocoder.gain_losses(vocoder.said(net, segments.mel), segments)
-        return {"loss": vocoder.weighed(found)}
+        found = vocoder.gain_losses(vocoder.filter_parameters(net, segments.mel), segments)
+        return {"loss": vocoder.weighted_sum(found)}
 
     assert falls(net, losses, n_steps=4, lr=1e-4)
 
@@ -189,9 +191,9 @@ def test_vocoder_pitch_loss_falls() -> None:
 def test_compensation_multiplies_quefrencies_of_gains_alone() -> None:
     net, mel = vocoder.new_vocoder(), vocoder_segments().mel
     gain = torch.linspace(1, 2, world.N_BINS)
-    before = vocoder.said(net, mel).chunk(3, dim=1)
+    before = vocoder.filter_parameters(net, mel).chunk(3, dim=1)
     vocoder.compensate_variance(net, gain)
-    pulses, phases, noise = vocoder.said(net, mel).chunk(3, dim=1)
+    pulses, phases, noise = vocoder.filter_parameters(net, mel).chunk(3, dim=1)
     assert torch.equal(phases, before[1])
     for found, was in ((pulses, before[0]), (noise, before[2])):
         wanted = vocoder.cepstrum(was.mT) * gain
@@ -203,7 +205,7 @@ def test_variance_gain_undoes_smoothing() -> None:
     """Above quefrency 100, gains that vary half as much as those of speech are doubled."""
     net, segments = vocoder.new_vocoder(), vocoder_segments()
     mel = segments.mel + torch.randn(segments.mel.shape)
-    learned = vocoder.said(net, mel)[:, : world.N_BINS].clamp(min=world.FLOOR)
+    learned = vocoder.filter_parameters(net, mel)[:, : world.N_BINS].clamp(min=world.FLOOR)
     sharper = replace(segments, mel=mel, pulses=cepstral_gain(learned, 100))
     gain = vocoder.variance_gain(net, [sharper])
     assert gain[:90] == pytest.approx(1.0, abs=0.01)

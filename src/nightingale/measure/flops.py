@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from nightingale.backends.torch.flow.model import Flow, FlowConfig
 from nightingale.backends.torch.vocoder.model import Vocoder, VocoderConfig
-from nightingale.core import FRAMES_PER_TOKEN, SAMPLES_PER_FRAME
+from nightingale.core import FRAMES_PER_TOKEN
 from nightingale.nn.meta_init import meta_init
 
 
@@ -37,9 +37,7 @@ def vocoder_flops(config: VocoderConfig, n_frames: int) -> int:
     with meta_init():
         vocoder = Vocoder(config)
         mel = torch.empty(1, config.n_mels, n_frames)
-        n_samples = SAMPLES_PER_FRAME * n_frames
-        is_filter = config.head == "filter"  # whose source has two channels, pulses and noise
-        source = torch.empty((1, n_samples, 2) if is_filter else (1, n_samples))
+        source = torch.empty(1, *config.source_shape(n_frames))
         return count(lambda: vocoder.f0_predictor(mel)) + count(
             lambda: vocoder.synthesize(mel, source)
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from nightingale.errors import OptionError
 
@@ -23,6 +23,8 @@ def _from_json(kind: Any, stored: Any) -> Any:
         if stored.keys() - known:
             raise OptionError(f"{kind.__name__} has no {sorted(stored.keys() - known)}")
         return kind(**{name: _from_json(hints[name], value) for name, value in stored.items()})
+    if get_origin(kind) is Literal and stored not in get_args(kind):
+        raise OptionError(f"{stored!r} is none of {', '.join(map(repr, get_args(kind)))}")
     if isinstance(stored, list):
         return tuple(_from_json(None, value) for value in stored)
     return stored

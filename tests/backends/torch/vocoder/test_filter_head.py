@@ -20,7 +20,9 @@ from nightingale.backends.torch.vocoder.source import (
     glide,
 )
 from nightingale.core import SAMPLES_PER_FRAME as N
+from nightingale.errors import OptionError, RequestError
 from nightingale.nn import native
+from nightingale.weights.config import sized
 from tests.backends.torch.vocoder.small import SMALL_FILTER, small_mel, small_vocoder
 
 CONFIG = VocoderConfig(**SMALL_FILTER)
@@ -104,6 +106,17 @@ def test_a_filter_says_nothing_without_a_source() -> None:
     vocoder, mel = small_vocoder(head="filter"), small_mel(n_frames=8)
     assert not vocoder.filter(mel, torch.zeros(8 * N, 2)).any()
     assert vocoder.vocode(mel, 1).std() > 0.01
+
+
+def test_a_source_of_one_channel_is_refused() -> None:
+    vocoder, mel = small_vocoder(head="filter"), small_mel(n_frames=8)
+    with pytest.raises(RequestError, match=r"need \[3840, 2\]"):
+        vocoder.filter(mel, torch.zeros(8 * N))
+
+
+def test_a_head_that_is_not_known_is_refused() -> None:
+    with pytest.raises(OptionError, match="'other' is none of 'spectrum', 'filter'"):
+        sized(VocoderConfig(), {**SMALL_FILTER, "head": "other"})
 
 
 def test_a_filter_in_8_bits_sounds_nearly_the_same() -> None:

@@ -92,11 +92,11 @@ class FastVocoder(Vocoder):
         per_frame = self._spectra_per_frame
         x = caches.join(_convolve(self.exit, x, caches, LAST_SLOPE), at.end * per_frame - 1)
         begin = max(0, at.begin * per_frame - 1)  # a sample is in the spectra around it
-        said = x.between(begin, x.end)[None, :, : self.config.n_out]
+        parameters = x.between(begin, x.end)[None, :, : self.config.n_out]
         if self.config.head == "filter":
             spectra = caches.join(spectra, at.end * per_frame - 1)
         heard = spectra.between(begin, x.end)[None]
-        samples = sound(said.mT, heard.mT, self.config)[0]
+        samples = sound(parameters.mT, heard.mT, self.config)[0]
         skipped = at.begin * SAMPLES_PER_FRAME - begin * self.config.hop
         return samples[skipped:][: (at.end - at.begin) * SAMPLES_PER_FRAME]
 

@@ -64,6 +64,11 @@ class VocoderConfig:
         """Channels of the last layer."""
         return n_bins(self.hop) * (2 if self.head == "spectrum" else 3)
 
+    def source_shape(self, n_frames: int) -> tuple[int, ...]:
+        """Of the source of so many frames; a filter's has pulses and noise side by side."""
+        n_samples = SAMPLES_PER_FRAME * n_frames
+        return (n_samples,) if self.head == "spectrum" else (n_samples, 2)
+
 
 @dataclass(frozen=True, slots=True)
 class FrameSlice:
@@ -185,10 +190,11 @@ class Vocoder(nn.Module):
 
     def _check_source(self, mel: Tensor, source: Tensor) -> None:
         self._check(mel)
-        if source.shape[0] != mel.shape[1] * SAMPLES_PER_FRAME:
+        needed = self.config.source_shape(mel.shape[1])
+        if source.shape != needed:
             raise RequestError(
                 f"the source is {list(source.shape)}, but {mel.shape[1]} frames of mel need "
-                f"[{mel.shape[1] * SAMPLES_PER_FRAME}]: cut both at the same frames"
+                f"{list(needed)}: cut both at the same frames"
             )
 
 
