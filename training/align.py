@@ -14,7 +14,7 @@ import torch
 import typer
 from numpy.typing import NDArray
 
-from training import corpus, speed_perturbation
+from training import corpus
 from training.codes import BASE, N_DIGITS
 from training.corpus import Utterance
 from training.loop import load_ema
@@ -82,7 +82,7 @@ def main(only: str | None = None) -> None:
     assert len(phonemes) == sizes["n_phonemes"], "the tokenizer was trained on other speech"
     number = {sound: 1 + i for i, sound in enumerate(phonemes)}
     for voice in [only] if only else corpus.voices(more=True):
-        if not speed_perturbation.is_perturbed(voice) and (TOKENS / f"{voice}.json").is_file():
+        if not corpus.is_perturbed(voice) and (TOKENS / f"{voice}.json").is_file():
             typer.echo(align(net, number, voice))
 
 

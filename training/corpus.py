@@ -26,6 +26,9 @@ CORPUS = work() / "corpus"
 FEATURES = work() / "features"
 HELD_OUT_VOICES = "af_sarah", "held_mix"
 MORE = "heart_more"  # the voice heart, saying what only T3 learns from: no features are kept of it
+EXTRA = "extra_"  # a voice that only the flow and the x-vectors learn from begins like this
+DEVELOPMENT_VOICES = tuple(f"{EXTRA}{number:02}" for number in range(6))  # for choices alone
+PERTURBED = "_at_"  # is in the name of a voice that was played faster or slower
 MIN_TOKENS, MAX_TOKENS = 12, 300
 
 
@@ -52,6 +55,24 @@ class Utterance:
         return resample(torch.from_numpy(self.samples()), 24_000, 16_000)
 
 
+def cast() -> list[str]:
+    """The voices that a clone is told from: neither extra ones nor any that were played faster."""
+    return [voice for voice in voices() if not is_extra(voice) and not is_perturbed(voice)]
+
+
+def is_learned(voice: str) -> bool:
+    """Neither held out nor kept for choices."""
+    return voice not in HELD_OUT_VOICES and voice not in DEVELOPMENT_VOICES
+
+
+def is_perturbed(voice: str) -> bool:
+    return PERTURBED in voice
+
+
+def is_extra(voice: str) -> bool:
+    return voice.startswith(EXTRA)
+
+
 def voices(*, more: bool = False) -> list[str]:
     """All that were spoken; with `more`, also what only T3 learns from."""
     found = sorted(path.stem for path in CORPUS.glob("*.jsonl"))
@@ -76,7 +97,7 @@ def read(voice: str) -> list[Utterance]:
 
 def training_set(*kinds: Features, more: bool = False) -> list[Utterance]:
     """What may be learned from, as far as it has these features: no held-out sentence or voice."""
-    known = [voice for voice in voices(more=more) if voice not in HELD_OUT_VOICES]
+    known = [voice for voice in voices(more=more) if is_learned(voice)]
     spoken = [u for voice in known for u in read(voice) if u.split == "train"]
     return [u for u in spoken if all(kind.has(u) for kind in kinds)]
 
@@ -152,12 +173,12 @@ def make_token_mel(utterance: Utterance) -> NDArray[np.float16]:
 MAKERS = {"flow_mel": _flow_mel, "token_mel": make_token_mel}
 
 
-def make(kind: str, voice: str) -> Path:
-    """Compute one kind of features of a voice, unless they are there."""
+def make(kind: str, voice: str, most: int | None = None) -> Path:
+    """Compute one kind of features of a voice's utterances, or of its first ones, once."""
     torch.set_num_threads(1)
     file = FEATURES / kind / f"{voice}.npy"
     index = file.with_suffix(".json")
-    utterances = read(voice)
+    utterances = read(voice)[:most]
     if index.is_file() and len(json.loads(index.read_text())) >= len(utterances):
         return file
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -28,7 +28,7 @@ from nightingale.measure.report import compare, worst
 from nightingale.measure.stages import torch_stages
 from nightingale.measure.texts import Kind
 from nightingale.pipeline import Nightingale
-from training import corpus, speed_perturbation
+from training import corpus
 from training.corpus import Utterance
 from training.token_corpus import load_tokenizer, tokens_of
 from training.work import work
@@ -89,9 +89,7 @@ class Synthesizer:
 
     def _clones(self) -> Iterator[Clip]:
         sentences = held_out("held_out", self._n)
-        voices = [
-            v for v in corpus.voices() if v != MAIN_VOICE and not speed_perturbation.is_perturbed(v)
-        ]
+        voices = [voice for voice in corpus.cast() if voice != MAIN_VOICE]
         for number, name in enumerate(voices):
             voice = self.clone(name)
             for seed, u in enumerate(sentences[number :: len(voices)]):
@@ -125,10 +123,12 @@ def _espeak(text: str) -> files.Wave:
 
 def enrolled() -> Iterator[Clip]:
     """What the teachers' voices are known by."""
-    for voice in corpus.voices():
-        if not speed_perturbation.is_perturbed(voice):
-            long = [u for u in corpus.read(voice) if u.n_tokens > 60]
-            yield from (Clip(u.samples(), u.text, voice) for u in long[:N_ENROLLED])
+    for voice in corpus.cast():
+        yield from (Clip(u.samples(), u.text, voice) for u in long_ones(voice)[:N_ENROLLED])
+
+
+def long_ones(voice: str) -> list[Utterance]:
+    return [u for u in corpus.read(voice) if u.n_tokens > 60]
 
 
 def main(

@@ -16,16 +16,19 @@ import torch
 import torch.nn.functional as F
 import typer
 from numpy.typing import NDArray
+from safetensors import safe_open
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from nightingale.backends.torch.flow.conv import CausalConv
 from nightingale.backends.torch.flow.encoder import EncoderConfig, frame_mask
 from nightingale.backends.torch.flow.estimator import Estimator, EstimatorConfig, Transformer
 from nightingale.backends.torch.flow.model import Flow, FlowConfig
+from nightingale.weights.manifest import BUNDLE
 from training import codes, corpus, speakers
 from training.corpus import FLOW_MEL
 from training.loop import Losses, Schedule, compile_blocks, load_ema, train
-from training.speech_tokenizer import tokens_by_voice
+from training.speech_tokenizer import WARPED_TOKENS, tokens_by_voice
 from training.work import work
 
 ENCODER = EncoderConfig(d_model=128, n_heads=2, d_ffn=384, n_layers=2, n_up_layers=1)
@@ -38,7 +41,9 @@ FOLDER = work() / "flow"
 MEANFLOW_FOLDER = work() / "meanflow"
 LENGTHS = (48, 96, 160, 256)  # tokens
 UNCONDITIONAL = 0.2  # of the rows, for classifier-free guidance
-MAIN_VOICE_SHARE = 0.6  # of the rows are in the voice that comes along; the others share the rest
+MAIN_VOICE = "heart"  # that comes along
+MAIN_VOICE_SHARE = 0.6  # of the rows; the others share the rest
+PREFIX = "flow."
 
 
 def config(estimator: EstimatorConfig = ESTIMATOR) -> FlowConfig:
@@ -57,9 +62,16 @@ class Batch:
 class FlowDataset:
     """Each voice's tokens and frames, concatenated in random order."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, main_voice_share: float = MAIN_VOICE_SHARE, warped_share: float = 0.0
+    ) -> None:
+        """Of a share of rows the tokens behind the prompt are another speaker's: T3's keep less of
+        the voice than those of its own speech."""
+        self._main_voice_share, self._warped_share = main_voice_share, warped_share
         tokens = tokens_by_voice()
+        warped = tokens_by_voice(WARPED_TOKENS) if warped_share else tokens
         self._tokens: dict[str, NDArray[np.int64]] = {}
+        self._warped: dict[str, NDArray[np.int64]] = {}
         self._mel: dict[str, NDArray[np.float16]] = {}
         random = np.random.default_rng(5)
         by_voice: dict[str, list[corpus.Utterance]] = {}
@@ -70,25 +82,30 @@ class FlowDataset:
             order = [known[i] for i in random.permutation(len(known))][:4000]
             if order:
                 self._tokens[voice] = np.concatenate([tokens[voice][u.id] for u in order])
+                self._warped[voice] = np.concatenate([warped[voice][u.id] for u in order])
                 self._mel[voice] = np.concatenate([FLOW_MEL.of(u) for u in order])
         self._xvectors = speakers.targets_by_voice()
-        self._rest = sorted(set(self._tokens) - {"heart"})
+        self._rest = sorted(set(self._tokens) - {MAIN_VOICE})
 
     def batch(self, step: int, n_tokens: int) -> Batch:
         random = np.random.default_rng((7, step))
         length = int(random.choice(LENGTHS))
+        n_prompt = 0 if random.random() < 0.25 else int(length * random.uniform(0.1, 0.6))
         rows = []
         for _ in range(max(1, n_tokens // length)):
             voice = (
-                "heart"
-                if random.random() < MAIN_VOICE_SHARE or not self._rest
+                MAIN_VOICE
+                if random.random() < self._main_voice_share or not self._rest
                 else random.choice(self._rest)
             )
-            tokens, vectors = self._tokens[voice], self._xvectors[voice]
-            at = int(random.integers(len(tokens) - length))
+            vectors = self._xvectors[voice]
+            at = int(random.integers(len(self._tokens[voice]) - length))
+            tokens = self._tokens[voice][at : at + length]
+            if random.random() < self._warped_share:
+                warped = self._warped[voice][at + n_prompt : at + length]
+                tokens = np.concatenate((tokens[:n_prompt], warped))
             mel = self._mel[voice][2 * at : 2 * (at + length)]
-            rows.append((tokens[at : at + length], mel, vectors[random.integers(len(vectors))]))
-        n_prompt = 0 if random.random() < 0.25 else int(length * random.uniform(0.1, 0.6))
+            rows.append((tokens, mel, vectors[random.integers(len(vectors))]))
         mask = None if random.random() < 0.5 else window_mask(length, n_prompt, random)
         columns = [torch.from_numpy(np.stack(column)) for column in zip(*rows, strict=True)]
         return Batch(columns[0].long(), columns[1].float(), columns[2].float(), n_prompt, mask)
@@ -188,14 +205,25 @@ def losses(flow: Flow, batch: Batch) -> Losses:
 
 
 def main(
-    n_steps: int = 10_000, minutes: float | None = None, threads: int = 1, n_tokens: int = 1000
+    n_steps: int = 10_000,
+    minutes: float | None = None,
+    n_tokens: int = 1000,
+    ship: bool = False,
+    main_voice_share: float = MAIN_VOICE_SHARE,
+    warped_share: float = 0.0,
+    bf16: bool = False,
 ) -> None:
-    torch.set_num_threads(threads)
-    flow, speech = Flow(config()), FlowDataset()
-    init_noise_path(flow.estimator)
-    codes.add_digit_embedding(flow.input_embedding, 1.0)
+    """Train the flow; --ship: go on with that of the package, at half the learning rate."""
+    torch.set_num_threads(1)
+    speech = FlowDataset(main_voice_share, warped_share)
+    if ship:
+        flow = shipped()
+    else:
+        flow = Flow(config())
+        init_noise_path(flow.estimator)
+        codes.add_digit_embedding(flow.input_embedding, 1.0)
     compile_blocks(transformers(flow))
-    schedule = Schedule(n_steps, lr=1e-3, bf16=True)
+    schedule = Schedule(n_steps, lr=5e-4 if ship else 1e-3, bf16=bf16)
     train(flow, lambda step: losses(flow, speech.batch(step, n_tokens)), schedule, FOLDER, minutes)
 
 
@@ -205,27 +233,64 @@ def transformers(flow: Flow) -> list[Transformer]:
 
 
 def load(folder: str = "flow") -> Flow:
+    """What was learned: of random weights with factorized embeddings, of --ship without."""
     is_student = folder == "meanflow"
     flow = Flow(config(MEANFLOW if is_student else ESTIMATOR))
-    if not is_student:
+    with safe_open(work() / folder / "mean.safetensors", "pt") as opened:
+        is_factorized = any("parametrizations" in name for name in opened.keys())  # noqa: SIM118
+    if is_factorized:
         codes.add_digit_embedding(flow.input_embedding, 1.0)
     load_ema(flow, work() / folder)
-    if not is_student:
+    if is_factorized:
         codes.merge_digit_embedding(flow.input_embedding)
     return flow
 
 
-def distill_meanflow(
-    n_steps: int = 700, minutes: float | None = None, threads: int = 1, n_tokens: int = 300
-) -> None:
-    """Distill ten guided steps of the flow into two of the student."""
-    torch.set_num_threads(threads)
-    teacher, speech, student = load(), FlowDataset(), Flow(config(MEANFLOW))
+def shipped(*, meanflow: bool = False) -> Flow:
+    """That of the package, or its mean-flow student."""
+    flow = Flow(config(MEANFLOW if meanflow else ESTIMATOR))
+    tensors = load_file(BUNDLE / "s3gen.safetensors")
+    if meanflow:
+        tensors |= load_file(BUNDLE / "s3gen_meanflow.safetensors")
+    known = {k.removeprefix(PREFIX): v.float() for k, v in tensors.items() if k.startswith(PREFIX)}
+    flow.load_state_dict(known)
+    return flow
+
+
+@torch.no_grad()
+def first_student(teacher: Flow) -> Flow:
+    """It begins as if there were only the start of a step."""
+    student = Flow(config(MEANFLOW))
     student.load_state_dict(teacher.state_dict(), strict=False)
     mixer = student.estimator.time_embed_mixer
     assert mixer is not None
-    with torch.no_grad():  # begins as if there were only the start
-        mixer.weight.copy_(torch.eye(*mixer.weight.shape))
+    mixer.weight.copy_(torch.eye(*mixer.weight.shape))
+    return student
+
+
+def shipped_student(teacher: Flow) -> Flow:
+    """That of the package, moved by what its teacher has learned since."""
+    student, before, now = shipped(meanflow=True), shipped().state_dict(), teacher.state_dict()
+    moved = {
+        name: tensor + now[name] - before[name] if name in now else tensor
+        for name, tensor in student.state_dict().items()
+    }
+    student.load_state_dict(moved)
+    return student
+
+
+def distill_meanflow(
+    n_steps: int = 700,
+    minutes: float | None = None,
+    threads: int = 1,
+    n_tokens: int = 300,
+    ship: bool = False,
+    bf16: bool = False,
+) -> None:
+    """Distill ten guided steps of the flow into two of the student; --ship: of the package's."""
+    torch.set_num_threads(threads)
+    teacher, speech = load(), FlowDataset()
+    student = shipped_student(teacher) if ship else first_student(teacher)
     for part in (student.input_embedding, student.encoder, student.encoder_proj):
         part.requires_grad_(False)  # shared with the teacher
     student.spk_embed_affine_layer.requires_grad_(False)
@@ -246,7 +311,7 @@ def distill_meanflow(
         b = F.mse_loss(x.detach() + 0.5 * second, points[2])
         return {"loss": a + 4 * b, "first": a, "second": b}
 
-    train(student, losses_of, Schedule(n_steps, lr=5e-4, bf16=True), MEANFLOW_FOLDER, minutes)
+    train(student, losses_of, Schedule(n_steps, lr=5e-4, bf16=bf16), MEANFLOW_FOLDER, minutes)
 
 
 def guided_trajectory(

@@ -67,7 +67,7 @@ def word_ends(phonemes: list[str], durations: NDArray[np.float32]) -> list[int]:
 
 def of_kokoro(voice: str, durations: Durations) -> Iterator[tuple[Text, SpokenText]]:
     """What a voice of the cast has said for training."""
-    teacher = Kokoro(work() / "assets", voice, durations, None)
+    teacher = Kokoro(work() / "assets", CAST[voice], durations, None)
     for u in corpus.read(voice):
         if u.split == "train":
             ends = word_ends(teacher.known(u.phonemes), teacher.speak(u.phonemes))

@@ -78,6 +78,19 @@ def conds(voice: Voice) -> dict[str, Tensor]:
     }
 
 
+def write_meanflow(folder: Path) -> None:
+    """The student's estimator alone: all else is in s3gen.safetensors."""
+    student = flow.load("meanflow")
+    estimator = {k: v for k, v in named(flow=student).items() if k.startswith("flow.decoder.")}
+    write(
+        folder / "s3gen_meanflow.safetensors",
+        estimator,
+        torch.float16,
+        config={"flow": student.config},
+        rest="s3gen.safetensors",
+    )
+
+
 def main(folder: Path, draft: bool = True, meanflow: bool = True) -> None:
     """Write all files of the model into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -100,15 +113,7 @@ def main(folder: Path, draft: bool = True, meanflow: bool = True) -> None:
         },
     )
     if meanflow:
-        student = flow.load("meanflow")
-        estimator = {k: v for k, v in named(flow=student).items() if k.startswith("flow.decoder.")}
-        write(
-            folder / "s3gen_meanflow.safetensors",
-            estimator,
-            half,
-            config={"flow": student.config},
-            rest="s3gen.safetensors",
-        )
+        write_meanflow(folder)
     reader = speakers.speaker_encoder()
     write(folder / "ve.safetensors", reader.state_dict(), half)
     voice = own_voice(Encoders(ear, reader, who))

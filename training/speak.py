@@ -1,4 +1,4 @@
-"""Let the teachers speak: `python -m training.speak heart more kokoro`. Resumes where it ended.
+"""Let the teachers speak: `python -m training.speak heart more kokoro extra`. Resumes.
 
 Writes work()/corpus/VOICE.pcm and VOICE.jsonl (see training.clips). Every voice is synthetic. Knows
 nothing of features or training.
@@ -6,14 +6,16 @@ nothing of features or training.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import random
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,7 +24,7 @@ import typer
 from rich.console import Console
 
 from training.clips import BadClipError, Corpus, count_phonemes, tidy
-from training.corpus import MORE
+from training.corpus import EXTRA, MORE
 from training.texts import SEED, Text, read
 from training.work import work
 
@@ -37,11 +39,12 @@ N_HELD_OUT = 12  # held-out sentences of each Kokoro voice
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """A Kokoro voice: one style table or the mean of two, and how long it speaks."""
+    """A Kokoro voice: one style table or the mean of some, and how long it speaks."""
 
     styles: tuple[str, ...]
     minutes: float
     held_out: bool = False
+    weights: tuple[float, ...] | None = None  # of the styles; alike if there are none
 
 
 _NAMES = (
@@ -62,6 +65,29 @@ CAST = {
     "af_sarah": Cast(("af_sarah",), 3, held_out=True),
     "held_mix": Cast(("am_onyx", "bm_fable"), 3, held_out=True),
 }
+
+_HELD_OUT_STYLES = frozenset({"af_sarah", "am_onyx", "bm_fable"})
+N_MIXED = 44
+EXTRA_SECONDS = 24.0
+_LONG = 8  # words
+
+
+def extra_cast(styles: list[str]) -> dict[str, Cast]:
+    """Voices for the flow, which has to follow speakers it has not heard: every style that no voice
+    of the cast is, whatever its language, then weighted means of two or three at random."""
+    known = sorted(set(styles) - _HELD_OUT_STYLES - {"af_heart"})
+    random_ = random.Random(f"{SEED} extra")
+    chosen: list[tuple[tuple[str, ...], tuple[float, ...]]]
+    chosen = [((style,), (1.0,)) for style in known if style not in CAST]
+    for number in range(N_MIXED):
+        mixed = tuple(random_.sample(known, 2 + number % 2))
+        weights = [random_.uniform(0.2, 1.0) for _ in mixed]
+        chosen.append((mixed, tuple(weight / sum(weights) for weight in weights)))
+    random_.shuffle(chosen)
+    return {
+        f"{EXTRA}{number:02}": Cast(styles, EXTRA_SECONDS / 60, weights=weights)
+        for number, (styles, weights) in enumerate(chosen)
+    }
 
 
 class Teacher(Protocol):
@@ -97,12 +123,12 @@ class Heart:
 class Kokoro:
     """One voice of Kokoro; the session is shared between voices."""
 
-    def __init__(self, assets: Path, voice: str, session: Any, g2p: Any) -> None:
+    def __init__(self, assets: Path, cast: Cast, session: Any, g2p: Any) -> None:
         folder = assets / "kokoro"
-        tables = [
-            np.fromfile(folder / "voices" / f"{s}.bin", np.float32) for s in CAST[voice].styles
-        ]
-        self._styles = np.mean([table.reshape(-1, 256) for table in tables], axis=0)
+        tables = [np.fromfile(folder / "voices" / f"{s}.bin", np.float32) for s in cast.styles]
+        self._styles = np.average(
+            [table.reshape(-1, 256) for table in tables], axis=0, weights=cast.weights
+        )
         self._vocab = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
         self._session, self._g2p = session, g2p
 
@@ -170,26 +196,55 @@ def kokoro(texts: list[Text], root: Path, console: Console, share: float) -> Non
 
     run = _session(root / "assets" / "kokoro" / "kokoro-fp32.onnx")
     accents = {british: G2P(british=british) for british in (False, True)}
-    bad: Counter[str] = Counter()
-    stages = []
-    for voice, cast in CAST.items():
-        corpus = Corpus(root / "corpus", voice)
-        done = {u.id for u in corpus.utterances}
-        lines = (line for line in script(voice, texts) if line[0].id not in done)
-        teacher = Kokoro(root / "assets", voice, run, accents[voice.startswith("b")])
-        stages.append((voice, cast, corpus, teacher, lines))
     n_rounds = round(max(cast.minutes for cast in CAST.values()) * 60 / _ROUND_S)
     for turn in range(1, math.ceil(share * n_rounds) + 1):
-        for voice, cast, corpus, teacher, lines in stages:
-            while corpus.seconds < cast.minutes * 60 * turn / n_rounds:
-                text, split = next(lines)
+        for voice, cast in CAST.items():
+            teacher = Kokoro(root / "assets", cast, run, accents[voice.startswith("b")])
+            seconds = cast.minutes * 60 * turn / n_rounds
+            speak_until(seconds, teacher, root, voice, script(voice, texts), console)
+        console.print(f"{time.strftime('%T')} kokoro turn {turn}/{n_rounds}")
+
+
+def extra(texts: list[Text], root: Path, console: Console, share: float) -> None:
+    """Some seconds of each of many voices, one after the other."""
+    from hibari.g2p import G2P
+
+    run, g2p = _session(root / "assets" / "kokoro" / "kokoro-fp32.onnx"), G2P(british=False)
+    styles = [file.stem for file in (root / "assets" / "kokoro" / "voices").glob("*.bin")]
+    cast = extra_cast(styles)
+    long = [t for t in texts if t.split == "train" and len(t.text.split()) >= _LONG]
+    for number, (voice, part) in enumerate(islice(cast.items(), round(share * len(cast)))):
+        teacher = Kokoro(root / "assets", part, run, g2p)
+        own = ((text, text.split) for text in long[number :: len(cast)])
+        speak_until(part.minutes * 60, teacher, root, voice, own, console)
+
+
+def speak_until(
+    seconds: float,
+    teacher: Teacher,
+    root: Path,
+    voice: str,
+    lines: Iterable[tuple[Text, str]],
+    console: Console,
+) -> None:
+    """Go on until a voice has spoken so long. Several processes may speak: a voice is for whoever
+    comes first."""
+    with (root / "corpus" / f"{voice}.pcm").open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        corpus, bad = Corpus(root / "corpus", voice), Counter[str]()
+        done = {u.id for u in corpus.utterances}
+        for text, split in lines:
+            if corpus.seconds >= seconds:
+                break
+            if text.id not in done:
                 try:
                     record(teacher, corpus, text, split)
                 except BadClipError as reason:
-                    bad[f"{voice} {reason}"] += 1
-        minutes = sum(corpus.seconds for _, _, corpus, _, _ in stages) / 60
-        now = f"{time.strftime('%T')} kokoro turn {turn}/{n_rounds}"
-        console.print(f"{now} {minutes:.1f} min, left out {dict(bad)}")
+                    bad[str(reason)] += 1
+    console.print(f"{time.strftime('%T')} {voice} {corpus.seconds:.0f} s, left out {dict(bad)}")
 
 
 def _session(file: Path) -> Any:
@@ -202,9 +257,9 @@ def _session(file: Path) -> Any:
 
 
 def main(names: list[str], share: float = 1.0) -> None:
-    """heart, more or kokoro; --share: of the texts or minutes of each voice."""
+    """heart, more, kokoro, extra; --share: of texts, of each voice's minutes, of extra voices."""
     choices: dict[str, Callable[[list[Text], Path, Console, float], None]]
-    choices = {"heart": heart, "more": more, "kokoro": kokoro}
+    choices = {"heart": heart, "more": more, "kokoro": kokoro, "extra": extra}
     if set(names) - set(choices):
         raise SystemExit(f"say which: python -m training.speak {' '.join(choices)}")
     texts = read(work() / "texts" / "sentences.jsonl")

@@ -6,6 +6,8 @@ The x-vector network reads the flow's filter bank.
 
 from __future__ import annotations
 
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nightingale.audio.mel import kaldi_fbank
+from nightingale.voice.encoders import load_encoders
 from nightingale.voice.speaker_encoder import DEAD_TENSORS, SpeakerEncoder
 from nightingale.voice.xvector import XVector, XVectorConfig
+from nightingale.weights.manifest import BUNDLE
 from training import corpus
 from training.loop import Losses, Schedule, load_ema, train
 from training.work import work
@@ -29,6 +33,7 @@ CONFIG = XVectorConfig(
 FOLDER = work() / "xvector"
 VECTORS = work() / "vectors"
 N_CLIPS = 48  # of each voice, a few seconds each
+N_FEW = 12  # of a voice that has spoken for half a minute
 SECONDS = 5.0
 
 
@@ -42,8 +47,9 @@ def speaker_encoder() -> SpeakerEncoder:
     return encoder.eval().requires_grad_(False)
 
 
-def clips(voice: str, n: int = N_CLIPS) -> list[Tensor]:
+def clips(voice: str, n: int | None = None) -> list[Tensor]:
     """Pieces of about five seconds at 16 kHz, utterances joined where they are short."""
+    n = n or (N_FEW if corpus.is_extra(voice) else N_CLIPS)
     utterances = [u for u in corpus.read(voice) if u.split != "short"]
     random = np.random.default_rng(3)
     made: list[Tensor] = []
@@ -56,7 +62,8 @@ def clips(voice: str, n: int = N_CLIPS) -> list[Tensor]:
 
 
 def embed(voice: str) -> Path:
-    """(N_CLIPS, 256) of a voice, kept."""
+    """(clips, 256) of a voice, kept."""
+    torch.set_num_threads(1)
     file = VECTORS / f"{voice}.npy"
     encoder = speaker_encoder()
     vectors = [encoder.embed(clip).numpy() for clip in clips(voice)]
@@ -70,10 +77,11 @@ def vectors_by_voice() -> dict[str, NDArray[np.float32]]:
 
 
 def targets_by_voice() -> dict[str, NDArray[np.float32]]:
-    """What the x-vector should be, (N_CLIPS, 192): each value of the speaker encoder in its own
-    measure around the mean of all voices, then turned and cut to the size of an x-vector."""
+    """What the x-vector should be, (clips, 192): each value of the speaker encoder in its own
+    measure around the mean of the cast, then turned and cut to the size of an x-vector."""
     vectors = vectors_by_voice()
-    known = np.concatenate([x for v, x in vectors.items() if v not in corpus.HELD_OUT_VOICES])
+    cast = [x for v, x in vectors.items() if corpus.is_learned(v) and not corpus.is_extra(v)]
+    known = np.concatenate(cast)
     center, spread = known.mean(0), known.std(0) + 0.01
     turn = np.linalg.qr(np.random.default_rng(23).normal(size=(256, 256)))[0][:, :D_XVECTOR]
     return {v: ((x - center) / spread @ turn).astype(np.float32) for v, x in vectors.items()}
@@ -91,21 +99,30 @@ class XVectorStudent(nn.Module):
         return self.network.xvector(self.network.head(fbank.transpose(1, 2)[:, None]))
 
 
-def main(n_steps: int = 700, minutes: float | None = None, threads: int = 1) -> None:
+def main(
+    n_steps: int = 700,
+    minutes: float | None = None,
+    threads: int = 1,
+    ship: bool = False,
+    n_rows: int = 24,
+) -> None:
+    """Train the x-vector network; --ship: begin with that of the package."""
     torch.set_num_threads(threads)
-    vectors = targets_by_voice()
-    vectors = {voice: vectors[voice] for voice in vectors if voice not in corpus.HELD_OUT_VOICES}
+    vectors = {v: x for v, x in targets_by_voice().items() if corpus.is_learned(v)}
     fbanks = {voice: torch.stack([kaldi_fbank(clip) for clip in clips(voice)]) for voice in vectors}
     names, student = sorted(vectors), XVectorStudent()
+    if ship:
+        student.network = shipped().requires_grad_(True)
     make_norms_trainable(student)
 
     def losses(step: int) -> Losses:
         random = np.random.default_rng((11, step))
         length = int(random.integers(200, 490))
         rows, wanted = [], []
-        for _ in range(24):
+        for _ in range(n_rows):
             voice = names[random.integers(len(names))]
-            clip, at = int(random.integers(N_CLIPS)), int(random.integers(498 - length))
+            clip = int(random.integers(len(fbanks[voice])))
+            at = int(random.integers(498 - length))
             rows.append(fbanks[voice][clip, at : at + length])
             wanted.append(torch.from_numpy(vectors[voice][clip]))
         fbank = torch.stack(rows)
@@ -141,11 +158,16 @@ def load() -> XVector:
     return student.network
 
 
+def shipped() -> XVector:
+    """That of the package."""
+    return load_encoders(BUNDLE / "s3gen.safetensors", BUNDLE / "ve.safetensors").xvector
+
+
 def embed_all() -> None:
     """What the speaker encoder says of every voice."""
-    torch.set_num_threads(1)
-    for voice in corpus.voices():
-        typer.echo(embed(voice))
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        for file in pool.map(embed, corpus.voices()):
+            typer.echo(file)
 
 
 if __name__ == "__main__":

@@ -6,22 +6,28 @@ carry words and prosody, and the speaker stays outside.
 
 from __future__ import annotations
 
+import functools
 import json
+import math
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 import typer
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from nightingale.audio.mel import MEL_TOP, mel_to_hertz
 from nightingale.voice.speech_tokenizer import (
     N_DIGITS,
     SpeechTokenizer,
     SpeechTokenizerConfig,
     tokens_of,
 )
-from training import corpus
+from training import corpus, token_corpus
 from training.corpus import FLOW_MEL, TOKEN_MEL, Utterance
 from training.loop import Losses, Schedule, load_ema, train
 from training.work import work
@@ -29,6 +35,8 @@ from training.work import work
 CONFIG = SpeechTokenizerConfig(n_layers=3, d_model=192)
 FOLDER = work() / "tokenizer"
 TOKENS = work() / "tokens"
+WARPED_TOKENS = work() / "warped_tokens"
+LARGEST_WARP = math.log(1.4)  # of frequencies, up or down
 WIDTH = 192
 UNSPOKEN = frozenset(" ,.!?;:-\u2014\u2026\"'()\u201c\u201dˈˌ")  # not a sound of its own
 
@@ -146,33 +154,57 @@ def load() -> SpeechTokenizer:
 
 
 @torch.inference_mode()
-def tokenize(voice: str) -> Path:
-    """The tokens of all utterances of a voice, kept as {id: tokens}."""
-    tokenizer, file = load(), TOKENS / f"{voice}.json"
+def tokenize(
+    voice: str, tokenizer: SpeechTokenizer, most: int | None = None, warp: bool = False
+) -> Path:
+    """The tokens of a voice's utterances, or of its first ones, kept as {id: tokens}; with `warp`,
+    those of larger and smaller speakers who say the same at the same time."""
+    torch.set_num_threads(1)
+    file = (WARPED_TOKENS if warp else TOKENS) / f"{voice}.json"
     if voice != corpus.MORE:
-        corpus.make("token_mel", voice)
-        corpus.make("flow_mel", voice)
-    tokens = {}
-    for utterance in corpus.read(voice):
+        corpus.make("token_mel", voice, most)
+        corpus.make("flow_mel", voice, most)
+    tokens, random = {}, np.random.default_rng(29)
+    for utterance in corpus.read(voice)[:most]:
         kept = TOKEN_MEL.has(utterance)
-        frames = TOKEN_MEL.of(utterance) if kept else corpus.make_token_mel(utterance)
-        mel = torch.from_numpy(frames.astype(np.float32)).T[None]
-        levels = tokenizer.quantizer(tokenizer.encoder(mel))[0]
+        half = TOKEN_MEL.of(utterance) if kept else corpus.make_token_mel(utterance)
+        frames = half.astype(np.float32)
+        if warp:
+            frames = warp_frequencies(frames, math.exp(random.uniform(-LARGEST_WARP, LARGEST_WARP)))
+        levels = tokenizer.quantizer(tokenizer.encoder(torch.from_numpy(frames).T[None]))[0]
         tokens[utterance.id] = tokens_of(levels).tolist()
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(tokens))
     return file
 
 
-def tokens_by_voice() -> dict[str, dict[str, list[int]]]:
-    return {path.stem: json.loads(path.read_text()) for path in sorted(TOKENS.glob("*.json"))}
+def warp_frequencies(frames: NDArray[np.float32], ratio: float) -> NDArray[np.float32]:
+    """Vocal tract length perturbation (Jaitly and Hinton, 2013) of (F, 128) bands: what was at a
+    frequency is at `ratio` times it, pitch and formants alike; time stays."""
+    bands = np.arange(1, frames.shape[1] + 1) * (MEL_TOP / (frames.shape[1] + 1))  # centres
+    hertz = mel_to_hertz(bands)
+    place = np.interp(hertz / ratio, hertz, np.arange(len(hertz)))
+    below = np.minimum(place.astype(int), len(hertz) - 2)
+    share = (place - below).astype(np.float32)
+    warped: NDArray[np.float32] = frames[:, below] * (1 - share) + frames[:, below + 1] * share
+    return warped
 
 
-def tokenize_all(only: str | None = None) -> None:
-    """Features and tokens of every voice."""
+def tokens_by_voice(folder: Path = TOKENS) -> dict[str, dict[str, list[int]]]:
+    return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
+
+
+def tokenize_all(
+    only: str | None = None, ship: bool = False, most: int | None = None, warp: bool = False
+) -> None:
+    """Features and tokens of every voice; --ship: by the tokenizer of the package; --most: so many
+    utterances of each; --warp: as other speakers would say them."""
     torch.set_num_threads(1)
-    for voice in [only] if only else corpus.voices(more=True):
-        typer.echo(tokenize(voice))
+    tokenizer = token_corpus.load_tokenizer() if ship else load()
+    job = functools.partial(tokenize, tokenizer=tokenizer, most=most, warp=warp)
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        for file in pool.map(job, [only] if only else corpus.voices(more=not ship)):
+            typer.echo(file)
 
 
 if __name__ == "__main__":

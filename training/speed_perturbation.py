@@ -14,16 +14,11 @@ from training.clips import RATE, Corpus
 
 SPEEDS = (0.84, 0.92, 1.1, 1.2)
 SECONDS = 240  # of each
-SUFFIX = "_at_"
-
-
-def is_perturbed(voice: str) -> bool:
-    return SUFFIX in voice
 
 
 def perturb(voice: str, speed: float) -> str:
     """A new voice out of the beginning of another; its name."""
-    name = f"{voice}{SUFFIX}{round(100 * speed)}"
+    name = f"{voice}{corpus.PERTURBED}{round(100 * speed)}"
     made = Corpus(corpus.CORPUS, name)
     done = {utterance.id for utterance in made.utterances}
     for utterance in corpus.read(voice):
@@ -38,8 +33,8 @@ def perturb(voice: str, speed: float) -> str:
 
 
 def main() -> None:
-    voices = [v for v in corpus.voices() if v not in corpus.HELD_OUT_VOICES and not is_perturbed(v)]
-    for number, voice in enumerate(voices):
+    voices = [v for v in corpus.voices() if corpus.is_learned(v) and not corpus.is_perturbed(v)]
+    for number, voice in enumerate(sorted(voices, key=corpus.is_extra)):  # the cast first
         for speed in SPEEDS[number % 2 :: 2]:
             typer.echo(perturb(voice, speed))
 

@@ -22,7 +22,7 @@ from nightingale.backends.torch.t3.llama import Layer, Llama, rotate
 from nightingale.backends.torch.t3.model import CONFIGS, T3
 from nightingale.core import END_OF_SPEECH
 from nightingale.text.tokenizer import FledglingTokenizer
-from training import align, codes, corpus, speakers, speed_perturbation, text_tokenizer
+from training import align, codes, corpus, speakers, text_tokenizer
 from training.batch import IGNORED, Batch, places
 from training.corpus import Utterance
 from training.loop import Losses, Schedule, compile_blocks, load_ema, train
@@ -48,7 +48,7 @@ class LetterDataset:
         self._by_voice: dict[str, list[Utterance]] = {}
         by_length: dict[int, list[tuple[Utterance, list[int]]]] = {}
         for utterance in corpus.training_set(more=True):
-            if speed_perturbation.is_perturbed(utterance.voice):
+            if corpus.is_perturbed(utterance.voice) or corpus.is_extra(utterance.voice):
                 continue  # reads too fast or too slowly
             if utterance.id in self._ends.get(utterance.voice, {}):
                 ids = tokenizer.encode(utterance.text)

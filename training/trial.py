@@ -1,4 +1,4 @@
-"""Try a new T3 or vocoder with all else as it ships: `pack` makes a folder of it, `judge` hears it.
+"""Try new parts with all else as it ships: `pack` makes a folder of them, `judge` hears it.
 
 Only development texts are heard, never the held-out ones: choices are made here.
 """
@@ -14,80 +14,77 @@ import torch
 import typer
 from safetensors import safe_open
 from safetensors.torch import load_file
+from torch import nn
 
 from nightingale.backends.torch.t3.model import T3
 from nightingale.loader import PRONUNCIATIONS
 from nightingale.measure.quality import Clip, Judge
 from nightingale.measure.transcriber import Transcriber
 from nightingale.pipeline import Nightingale
+from nightingale.voice.encoders import load_encoders
 from nightingale.weights.manifest import BUNDLE, SUMS, sha256_of
-from training import phoneme_t3, phonemes, text_tokenizer, vocoder
-from training.pack import write
+from training import flow, phoneme_t3, phonemes, speakers, text_tokenizer, vocoder
+from training.pack import conds, named, own_voice, write, write_meanflow
 from training.texts import read
 from training.work import work
 
 KINDS = ("sentence", "short", "paragraph")
-PARTS = ("*.safetensors", "*.json", PRONUNCIATIONS)
+NETWORKS = ("t3", "draft", "vocoder", "flow", "meanflow", "xvector")
+FILES = ("*.safetensors", "*.json", PRONUNCIATIONS)
 
 
 def pack(
     folder: Path,
+    parts: str = "t3",
     size: str = "large",
     spelled: bool = False,
     ship: bool = False,
     last: bool = False,
-    also: str = "",
 ) -> None:
-    """The model that ships, with the T3 of a training folder (--last: the weights of its last step,
-    not their running mean) and what it reads; --also draft,vocoder: its draft, and what
-    training.vocoder has learned."""
-    parts = set(also.split(",")) - {""}
-    if parts - {"draft", "vocoder"}:
-        raise typer.BadParameter(f"--also knows draft and vocoder, not {also!r}")
+    """The model that ships, with --parts out of the training folder; t3 (--last: the weights of its
+    last step, not their running mean) comes with what it reads, xvector with the voice."""
+    new = set(parts.split(","))
+    if new - set(NETWORKS):
+        raise typer.BadParameter(f"--parts are {', '.join(NETWORKS)}, not {parts!r}")
     _copy_bundle(folder)
-    _write_t3(folder / "t3_cfg.safetensors", phoneme_t3.load(size, spelled, ship, last=last))
-    if "draft" in parts:
+    s3gen = folder / "s3gen.safetensors"
+    if "t3" in new:
+        _write_t3(folder / "t3_cfg.safetensors", phoneme_t3.load(size, spelled, ship, last=last))
+        tokenizer = BUNDLE / "tokenizer.json" if spelled else text_tokenizer.FILE
+        shutil.copy(tokenizer, folder / "tokenizer.json")
+        if not spelled:
+            shutil.copy(phonemes.FILE, folder / PRONUNCIATIONS)
+    if "draft" in new:
         _write_t3(folder / "t3_draft.safetensors", phoneme_t3.load("draft", spelled, ship))
-    if "vocoder" in parts:
-        replace_vocoder(folder / "s3gen.safetensors")
-    tokenizer = BUNDLE / "tokenizer.json" if spelled else text_tokenizer.FILE
-    shutil.copy(tokenizer, folder / "tokenizer.json")
-    if not spelled:
-        shutil.copy(phonemes.FILE, folder / PRONUNCIATIONS)
-    _write_sums(folder)
-
-
-def pack_vocoder(folder: Path) -> None:
-    """The model that ships, with what training.vocoder has learned."""
-    _copy_bundle(folder)
-    for name in ("tokenizer.json", PRONUNCIATIONS):
-        shutil.copy(BUNDLE / name, folder)
-    replace_vocoder(folder / "s3gen.safetensors")
-    _write_sums(folder)
+    if "vocoder" in new:
+        replace(s3gen, "mel2wav", vocoder.load(), vocoder.CONFIG)
+    if "flow" in new:
+        replace(s3gen, "flow", flow.load(), flow.config())
+    if "meanflow" in new:
+        write_meanflow(folder)
+    if "xvector" in new:
+        replace(s3gen, "speaker_encoder", speakers.load(), speakers.CONFIG)
+        voice = own_voice(load_encoders(s3gen, folder / "ve.safetensors"))
+        write(folder / "conds.safetensors", conds(voice), torch.float32)
+    files = sorted(file for pattern in FILES for file in folder.glob(pattern))
+    sums = "".join(f"{sha256_of(file)}  {file.name}\n" for file in files)
+    (folder / SUMS).write_text(sums, encoding="utf-8")
 
 
 def _copy_bundle(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for file in [*BUNDLE.glob("*.safetensors"), *BUNDLE.glob("LICENSE*")]:
+    for file in (file for pattern in (*FILES, "LICENSE*") for file in BUNDLE.glob(pattern)):
         shutil.copy(file, folder)
-
-
-def _write_sums(folder: Path) -> None:
-    files = sorted(file for pattern in PARTS for file in folder.glob(pattern))
-    sums = "".join(f"{sha256_of(file)}  {file.name}\n" for file in files)
-    (folder / SUMS).write_text(sums, encoding="utf-8")
 
 
 def _write_t3(file: Path, t3: T3) -> None:
     write(file, t3.state_dict(), torch.bfloat16, config={"t3": t3.config})
 
 
-def replace_vocoder(file: Path) -> None:
-    """Put the vocoder of the training folder into the file of a model."""
-    prefix, new = vocoder.PREFIX, vocoder.load().state_dict()
-    tensors = {name: x for name, x in load_file(file).items() if not name.startswith(prefix)}
-    tensors |= {f"{prefix}{name}": x for name, x in new.items()}
-    write(file, tensors, torch.float16, config=_config(file) | {"mel2wav": vocoder.CONFIG})
+def replace(file: Path, part: str, new: nn.Module, config: object) -> None:
+    """Put another network into the file of a model."""
+    kept = {name: x for name, x in load_file(file).items() if not name.startswith(f"{part}.")}
+    write(file, kept | named(**{part: new}), torch.float16, config=_config(file) | {part: config})
 
 
 def _config(file: Path) -> dict[str, Any]:
@@ -122,6 +119,5 @@ def judge(
 if __name__ == "__main__":
     app = typer.Typer()
     app.command("pack")(pack)
-    app.command("vocoder")(pack_vocoder)
     app.command("judge")(judge)
     app()

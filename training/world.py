@@ -23,7 +23,6 @@ from torch import Tensor
 from nightingale.audio.mel import flow_mel
 from nightingale.core import SAMPLES_PER_FRAME, SAMPLES_PER_SECOND
 from training import corpus
-from training.speed_perturbation import is_perturbed
 from training.work import work
 
 FOLDER = work() / "world"
@@ -162,8 +161,8 @@ def _half(rows: NDArray[np.generic]) -> NDArray[np.generic]:
 
 def main() -> None:
     """All voices of the corpus but those that are held out."""
-    for voice in corpus.voices():
-        if voice not in corpus.HELD_OUT_VOICES and not is_perturbed(voice):
+    for voice in corpus.cast():
+        if voice not in corpus.HELD_OUT_VOICES:
             typer.echo(write(voice, MAIN_MINUTES if voice == MAIN_VOICE else MINUTES))
 
 

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nightingale.audio.mel import token_log_mel
 from nightingale.backends.torch.flow.model import Flow
 from nightingale.backends.torch.t3.model import T3, Utterance
 from nightingale.backends.torch.vocoder.model import excitation, sound
@@ -250,3 +251,28 @@ def test_xvector_student_learns_and_records_its_statistics() -> None:
     after = net.state_dict()
     assert means
     assert all(not torch.equal(mean, after[name]) for name, mean in means.items())
+
+
+def test_the_shipped_student_moves_as_its_teacher_did() -> None:
+    teacher, before = flow.shipped(), flow.shipped(meanflow=True).state_dict()
+    with torch.no_grad():
+        teacher.estimator.final_proj.weight.add_(0.5)
+    after = flow.shipped_student(teacher).state_dict()
+    name = "decoder.estimator.final_proj.weight"
+    assert [key for key in after if not torch.equal(after[key], before[key])] == [name]
+    assert torch.allclose(after[name] - before[name], torch.tensor(0.5))
+
+
+def test_warped_bands_have_a_tone_at_its_new_frequency_and_keep_their_time() -> None:
+    def loudest(hertz: float, ratio: float) -> tuple[int, int]:
+        second = torch.arange(16_000) / 16_000
+        tone = torch.sin(2 * torch.pi * hertz * second) * (second > 0.5)
+        frames = token_log_mel(tone).T.numpy()
+        warped = speech_tokenizer.warp_frequencies(frames, ratio)
+        assert warped.shape == frames.shape and warped.dtype == frames.dtype
+        levels = warped.max(1)
+        return int(warped[75].argmax()), int(np.abs(np.diff(levels)).argmax())
+
+    for hertz, ratio in ((300.0, 1.4), (2000.0, 0.75), (1000.0, 1.0)):
+        (band, start), (wanted, wanted_start) = loudest(hertz, ratio), loudest(hertz * ratio, 1.0)
+        assert abs(band - wanted) <= 1 and abs(start - wanted_start) <= 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import islice
 
-from training.speak import CAST, N_HELD_OUT, script
+from training.corpus import DEVELOPMENT_VOICES, EXTRA
+from training.speak import CAST, N_HELD_OUT, N_MIXED, extra_cast, script
 from training.texts import Text
 
 TEXTS = [
@@ -33,3 +34,15 @@ def test_a_held_out_voice_has_nothing_to_train_on() -> None:
 
 def test_a_script_is_the_same_every_time_so_that_it_can_be_resumed() -> None:
     assert list(script("mix_a", TEXTS)) == list(script("mix_a", TEXTS))
+
+
+def test_extra_voices_are_the_other_styles_and_mixtures_and_none_of_a_held_out_voice() -> None:
+    held_out = {style for cast in CAST.values() if cast.held_out for style in cast.styles}
+    other = {f"af_other{number}" for number in range(9)}
+    cast = extra_cast([*CAST, *held_out, *other])
+    assert len(cast) == len(other) + N_MIXED
+    assert {c.styles[0] for c in cast.values() if len(c.styles) == 1} == other
+    assert not held_out & {style for c in cast.values() for style in c.styles}
+    assert all(abs(sum(c.weights or ()) - 1) < 1e-9 for c in cast.values())
+    assert set(DEVELOPMENT_VOICES) < set(cast) and all(name.startswith(EXTRA) for name in cast)
+    assert cast == extra_cast(sorted(other | held_out | set(CAST)))

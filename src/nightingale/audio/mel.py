@@ -70,7 +70,7 @@ def kaldi_fbank(wave: Tensor) -> Tensor:
 @lru_cache(maxsize=8)
 def mel_filters(rate_hz: int, n_fft: int, n_bands: int) -> Tensor:
     """Triangles on the mel scale of the Auditory Toolbox, of equal area: (bands, n_fft // 2 + 1)"""
-    corners = _hertz(np.linspace(0, MEL_TOP, n_bands + 2))
+    corners = mel_to_hertz(np.linspace(0, MEL_TOP, n_bands + 2))
     bins = np.arange(n_fft // 2 + 1) * rate_hz / n_fft
     rise = (bins - corners[:-2, None]) / np.diff(corners)[:-1, None]
     fall = (corners[2:, None] - bins) / np.diff(corners)[1:, None]
@@ -97,7 +97,7 @@ def _povey_window() -> Tensor:
     return torch.hann_window(WINDOW, periodic=False, device=HOST) ** 0.85
 
 
-def _hertz(mel: NDArray[np.float64]) -> NDArray[np.float64]:
+def mel_to_hertz(mel: NDArray[np.float64]) -> NDArray[np.float64]:
     """Even up to 1 kHz (15 mel), even in the logarithm from there on."""
     return np.where(mel < 15, mel * 200 / 3, 1000 * np.exp((mel - 15) * math.log(6.4) / 27))
 
