@@ -74,7 +74,7 @@ def test_systems_stand_side_by_side() -> None:
     assert "theirs" in text
     assert "16.7% (" in text
     assert "0.0% (0.0% to 0.0%)" in text
-    assert "like its own voice" not in shown(compare({"x": Report((row("a cat", "a cat"),))}))
+    assert "speaker similarity" not in shown(compare({"x": Report((row("a cat", "a cat"),))}))
 
 
 def test_the_worst_clips_are_shown_with_what_was_heard() -> None:

@@ -46,12 +46,12 @@ def test_the_reference_differs_in_nothing_from_itself(
     verifier: Verifier, reference: Nightingale
 ) -> None:
     facts = verifier.verify(Nightingale(reference.components)).facts()
-    assert facts["logit KL, nats"] == 0
-    assert facts["likeliest token the same"] == 1
-    assert facts["tokens that agree"] == 1
-    assert facts["mel distance, nepers"] == 0
-    assert facts["spectral distance, dB"] == 0
-    assert facts["duration by reference's"] == 1
+    assert facts["KL divergence of logits, nats"] == 0
+    assert facts["top-1 agreement"] == 1
+    assert facts["share of common tokens before it"] == 1
+    assert facts["log-mel distance, nepers"] == 0
+    assert facts["log-spectral distance, dB"] == 0
+    assert facts["duration ratio"] == 1
     assert facts["word error rate"] is None
 
 
@@ -84,9 +84,9 @@ def rough_sound(components: Components) -> Components:
 @pytest.mark.parametrize(
     ("plant", "figure", "least"),
     [
-        (loose_words, "logit KL, nats", 0.01),
-        (blurred_mel, "mel distance, nepers", 0.05),
-        (rough_sound, "spectral distance, dB", 0.5),
+        (loose_words, "KL divergence of logits, nats", 0.01),
+        (blurred_mel, "log-mel distance, nepers", 0.05),
+        (rough_sound, "log-spectral distance, dB", 0.5),
     ],
 )
 def test_a_planted_fault_is_found_where_it_is(
@@ -97,7 +97,11 @@ def test_a_planted_fault_is_found_where_it_is(
     least: float,
 ) -> None:
     facts = verifier.verify(Nightingale(plant(reference.components))).facts()
-    stages = ("logit KL, nats", "mel distance, nepers", "spectral distance, dB")
+    stages = (
+        "KL divergence of logits, nats",
+        "log-mel distance, nepers",
+        "log-spectral distance, dB",
+    )
     for name in stages:
         value = facts[name]
         assert value is not None
@@ -116,10 +120,10 @@ def test_one_that_stops_early_and_one_that_says_something_else_are_found(
         def say(self, text: str, *args: Any, **options: Any) -> Audio:
             return super().say(f"Something else, not {len(text)}.", *args, **options)
 
-    assert verifier.verify(Hasty(reference.components)).facts()["duration by reference's"] == 0.5
+    assert verifier.verify(Hasty(reference.components)).facts()["duration ratio"] == 0.5
     deaf = verifier.verify(Deaf(reference.components)).facts()
-    assert deaf["tokens that agree"] < 0.5  # type: ignore[operator]
-    assert deaf["first other token, median"] < 6  # type: ignore[operator]
+    assert deaf["share of common tokens before it"] < 0.5  # type: ignore[operator]
+    assert deaf["first token that differs, median"] < 6  # type: ignore[operator]
 
 
 def test_divergence_is_none_for_the_same_and_grows() -> None:
@@ -145,6 +149,6 @@ def test_the_command_prints_a_column_for_each_plan(release: Path, tmp_path: Path
     assert done.exit_code == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
     assert report["plans"].keys() == {"reference", "balanced"}
-    assert report["plans"]["balanced"]["logit KL, nats"] > 0
+    assert report["plans"]["balanced"]["KL divergence of logits, nats"] > 0
     assert report["plans"]["balanced"]["weights, MB"] < report["plans"]["reference"]["weights, MB"]
     assert "real-time factor" in done.stderr

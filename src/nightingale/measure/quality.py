@@ -88,7 +88,7 @@ class Report:
 
     @property
     def other_voice(self) -> Interval | None:
-        """Mean similarity to the likeliest wrong voice."""
+        """Mean similarity to the nearest wrong voice."""
         return _mean(match.other for match in self._matches())
 
     @property
@@ -177,8 +177,8 @@ class Judge:
 FIGURES: dict[str, tuple[str, str]] = {
     "words": ("word error rate", "{:.1%}"),
     "characters": ("character error rate", "{:.1%}"),
-    "own_voice": ("like its own voice", "{:.2f}"),
-    "other_voice": ("like the nearest other", "{:.2f}"),
+    "own_voice": ("speaker similarity", "{:.2f}"),
+    "other_voice": ("similarity to the nearest other", "{:.2f}"),
     "right_voice": ("own voice is nearest", "{:.1%}"),
     "sound": ("sound, 1 to 5", "{:.2f}"),
     "pace": ("letters per second", "{:.1f}"),

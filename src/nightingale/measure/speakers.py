@@ -40,7 +40,7 @@ class SpeakerJudge:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A clip beside the voice it should have and the likeliest of all others."""
+    """A clip beside the voice it should have and the nearest of all others."""
 
     own: float  # cosine, -1 to 1
     other: float | None  # None: no other voice is known

@@ -1,14 +1,15 @@
 """What a plan changes, measured against `reference` on the weights that are here.
 
-Each stage is given the very input that the reference had, so that a difference is its own: T3 is
-led along the reference's tokens, the flow renders them, the vocoder gets the reference's mel. Then
-both speak freely. Words and voices are judged where judges are given. Knows nothing of tables.
+Each stage is given the input that the reference had, so that differences do not add up: T3 is
+teacher-forced with the reference's tokens, the flow renders them, the vocoder gets the reference's
+mel. Then both speak freely. Words and voices are judged where judges are given. Knows nothing of
+tables.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -33,9 +34,9 @@ QUIET_DB = 60.0  # below the loudest, where differences are not heard
 class Sentence:
     """How one sentence differs from the reference's."""
 
-    kl: float  # nats a token, along the reference's tokens
-    top1: float  # share of tokens whose likeliest next one is the same
-    agreed: int  # tokens that are the same before the first that is not, speaking freely
+    kl: float  # nats a token, teacher-forced
+    top1: float  # share of tokens whose most likely next one is the same
+    n_common: int  # tokens of the common prefix, speaking freely
     n_tokens: int  # of the reference
     mel: float  # mean distance of log-mel frames, in nepers, for the same tokens
     spectrum_db: float  # mean distance of log spectra, for the same mel
@@ -68,15 +69,15 @@ class Verdict:
         words, own = (report.words, report.own_voice) if report else (None, None)
         n_tokens = sum(row.n_tokens for row in rows)
         return {
-            "logit KL, nats": _mean(row.kl for row in rows),
-            "likeliest token the same": _mean(row.top1 for row in rows),
-            "first other token, median": statistics.median(row.agreed for row in rows),
-            "tokens that agree": sum(row.agreed for row in rows) / n_tokens,
-            "mel distance, nepers": _mean(row.mel for row in rows),
-            "spectral distance, dB": _mean(row.spectrum_db for row in rows),
-            "duration by reference's": _mean(row.seconds / row.reference_seconds for row in rows),
+            "KL divergence of logits, nats": _mean(row.kl for row in rows),
+            "top-1 agreement": _mean(row.top1 for row in rows),
+            "first token that differs, median": statistics.median(row.n_common for row in rows),
+            "share of common tokens before it": sum(row.n_common for row in rows) / n_tokens,
+            "log-mel distance, nepers": _mean(row.mel for row in rows),
+            "log-spectral distance, dB": _mean(row.spectrum_db for row in rows),
+            "duration ratio": _mean(row.seconds / row.reference_seconds for row in rows),
             "word error rate": words.value if words else None,
-            "like its own voice": own.value if own else None,
+            "speaker similarity": own.value if own else None,
             "real-time factor": statistics.median(self.rtf),
             "weights, MB": self.weights_mb,
         }
@@ -110,15 +111,15 @@ class Verifier:
     def verify(self, tts: Nightingale) -> Verdict:
         """Compare a model: a plan, another precision, or a planted fault."""
         verdict = Verdict(tts.components.plan.name, weights_mb=weights_mb(tts))
-        clips = []
-        for seed, text in enumerate(self._texts):
+        audios = []
+        for seed in range(len(self._texts)):
             said = self._said[seed] if tts is self._reference else self._say(tts, seed)
             verdict.sentences.append(self._compare(tts, seed, said))
             verdict.rtf.append(said.timings.total_ms / 1e3 / said.seconds)
-            clips.append(Clip(said.samples, text, "own"))
+            audios.append(said)
             self._progress(verdict.plan, seed + 1)
         if self._judge:
-            verdict.report = self._judge.score(clips, self._voices)
+            verdict.report = self._score(self._judge, audios, f"judging {verdict.plan}")
         return verdict
 
     def spread(self, n_seeds: int) -> list[Report]:
@@ -126,12 +127,18 @@ class Verifier:
         assert self._judge is not None
         reports = []
         for run in range(1, n_seeds + 1):
-            said = [self._say(self._reference, i, run) for i in range(len(self._texts))]
-            pairs = zip(said, self._texts, strict=True)
-            clips = [Clip(audio.samples, text, "own") for audio, text in pairs]
-            reports.append(self._judge.score(clips, self._voices))
-            self._progress(f"seed {run}", len(clips))
+            audios = (self._say(self._reference, i, run) for i in range(len(self._texts)))
+            reports.append(self._score(self._judge, audios, f"seeds, set {run}"))
         return reports
+
+    def _score(self, judge: Judge, audios: Iterable[Audio], step: str) -> Report:
+        def clips() -> Iterator[Clip]:
+            pairs = zip(audios, self._texts, strict=True)
+            for n_done, (audio, text) in enumerate(pairs, start=1):
+                yield Clip(audio.samples, text, "own")
+                self._progress(step, n_done)
+
+        return judge.score(clips(), self._voices)
 
     def _say(self, tts: Nightingale, number: int, run: int = 0) -> Audio:
         seed = number + run * len(self._texts)
@@ -142,12 +149,12 @@ class Verifier:
         prompt = tts.components.voice.flow
         if seed not in self._stages:
             mel = render(self._reference, wanted.tokens, prompt, seed)
-            logits = led_logits(self._reference, text, wanted.tokens)
+            logits = teacher_forced_logits(self._reference, text, wanted.tokens)
             self._stages[seed] = Stages(logits, mel, vocoded(self._reference, mel, seed))
         stages = ours = self._stages[seed]
         if tts is not self._reference:
             ours = Stages(
-                led_logits(tts, text, wanted.tokens),
+                teacher_forced_logits(tts, text, wanted.tokens),
                 render(tts, wanted.tokens, prompt, seed),
                 vocoded(tts, stages.mel, seed),
             )
@@ -156,7 +163,7 @@ class Verifier:
         return Sentence(
             kl=divergence(exact, near),
             top1=float((exact.argmax(-1) == near.argmax(-1)).float().mean()),
-            agreed=len(list(takewhile(lambda pair: pair[0] == pair[1], pairs))),
+            n_common=len(list(takewhile(lambda pair: pair[0] == pair[1], pairs))),
             n_tokens=len(wanted.tokens),
             mel=float((stages.mel - ours.mel).abs().mean()),
             spectrum_db=spectral_distance_db(stages.sound, ours.sound),
@@ -166,8 +173,8 @@ class Verifier:
 
 
 @torch.inference_mode()
-def led_logits(tts: Nightingale, text: str, tokens: Sequence[int]) -> Tensor:
-    """(N, V): what T3 expects at every place of an utterance that somebody else chose."""
+def teacher_forced_logits(tts: Nightingale, text: str, tokens: Sequence[int]) -> Tensor:
+    """(N, V): the logits of every position, given the tokens before it."""
     components, t3 = tts.components, torch_stages(tts.components).t3
     home = t3.speech_emb.weight.device
     options = components.spec.options

@@ -22,8 +22,8 @@ MAX_ARRIVING = 80  # of a text that is still being written: nothing is said befo
 
 
 class DetectedLanguage(NamedTuple):
-    """The likeliest language of those that a model speaks, and how likely it is among all that are
-    known here: low also where the text is in a language that the model does not speak."""
+    """The most likely language of those that a model speaks, and its probability among all that are
+    known: low also where the text is in a language that the model does not speak."""
 
     code: str
     confidence: float  # 0 to 1; 0: there was nothing to go by

@@ -50,7 +50,7 @@ def only_script(text: str) -> str | None:
 
 
 def languages_in(script: str) -> list[str]:
-    """Languages that may be written so, Latin ones left out; the likeliest first."""
+    """Languages that may be written so, Latin ones left out; the most likely first."""
     codes = [code for code, scripts in _SCRIPTS.items() if script in scripts]
     return sorted(codes, key=lambda code: _SCRIPTS[code].index(script))
 

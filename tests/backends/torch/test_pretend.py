@@ -261,7 +261,7 @@ def test_verify_and_bench_run_there(
     reference = load(releases("english"), pretend.NAME, watermark=False)
     other = load(releases("english"), pretend.NAME, watermark=False, plan="live")
     verdict = Verifier(reference, ["Hello there."], max_tokens=8).verify(other)
-    assert verdict.facts()["likeliest token the same"] == 1.0
+    assert verdict.facts()["top-1 agreement"] == 1.0
     result = bench(other, n_trials=1, seconds=0.4)
     assert result.peak_mb == 1.0  # the device's own count
 

@@ -30,13 +30,13 @@ def penalize(logits: Tensor, seen: Tensor, penalty: float | Tensor) -> Tensor:
 
 
 def keep_min_p(logits: Tensor, min_p: float | Tensor) -> Tensor:
-    """Drop tokens less likely than `min_p` times the likeliest."""
+    """Drop tokens less likely than `min_p` times the most likely one."""
     p = logits.softmax(-1)
     return logits.masked_fill(p < min_p * p.amax(-1, keepdim=True), -torch.inf)
 
 
 def keep_top_p(logits: Tensor, top_p: float | Tensor) -> Tensor:
-    """Keep the likeliest tokens that together reach `top_p`, and never fewer than one."""
+    """Keep the most likely tokens that together reach `top_p`, and never fewer than one."""
     ascending, index = logits.sort(-1)
     dropped = ascending.softmax(-1).cumsum(-1) <= 1 - top_p
     dropped[..., -1] = False
@@ -44,7 +44,7 @@ def keep_top_p(logits: Tensor, top_p: float | Tensor) -> Tensor:
 
 
 def keep_top_k(logits: Tensor, top_k: int) -> Tensor:
-    """Keep the `top_k` likeliest tokens and all that tie with the last of them."""
+    """Keep the `top_k` most likely tokens and all that tie with the last of them."""
     last = logits.topk(min(top_k, logits.shape[-1])).values[..., -1:]
     return logits.masked_fill(logits < last, -torch.inf)
 

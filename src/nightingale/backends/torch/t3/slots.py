@@ -173,7 +173,7 @@ class SlotStep(nn.Module):
         is_greedy = params.temperature == 0
         temperature = torch.where(is_greedy, 1.0, params.temperature)
         penalized = penalize(logits, self.seen, params.repetition_penalty)
-        likeliest = penalized.argmax(-1)
+        most_likely = penalized.argmax(-1)
         if self.t3.config.is_llama:
             kept = keep_min_p(penalized / temperature, params.min_p)
             kept = keep_top_p(kept, params.top_p)
@@ -181,7 +181,7 @@ class SlotStep(nn.Module):
             kept = _keep_top_k(logits / temperature, top_k)
             kept = keep_top_p(kept, params.top_p)
             kept = penalize(kept, self.seen, params.repetition_penalty)
-        return torch.where(is_greedy[:, 0], likeliest, pick(kept, noise))
+        return torch.where(is_greedy[:, 0], most_likely, pick(kept, noise))
 
     def _keep(self, after: SlotState) -> None:
         active = self.active[:, None]
