@@ -14,7 +14,6 @@ import typer
 from nightingale.pipeline import Nightingale
 from nightingale.voice.library import to_bytes
 from nightingale.voice.metadata import VoiceMetadata
-from nightingale.weights.manifest import BUNDLE
 from training import corpus
 from training.clips import RATE
 from training.pack import N_PROMPT_TOKENS
@@ -32,7 +31,7 @@ def recording(voice: str) -> bytes:
     return file.getvalue()
 
 
-def main(folder: Path = BUNDLE) -> None:
+def main(folder: Path) -> None:
     tts = Nightingale.load(folder, home=work() / "home", device="cpu", watermark=False)
     (folder / "voices").mkdir(exist_ok=True)
     for name, teacher in VOICES.items():

@@ -48,7 +48,7 @@ def test_the_reference_differs_in_nothing_from_itself(
     facts = verifier.verify(Nightingale(reference.components)).facts()
     assert facts["KL divergence of logits, nats"] == 0
     assert facts["top-1 agreement"] == 1
-    assert facts["share of common tokens before it"] == 1
+    assert facts["common prefix, share of tokens"] == 1
     assert facts["log-mel distance, nepers"] == 0
     assert facts["log-spectral distance, dB"] == 0
     assert facts["duration ratio"] == 1
@@ -122,8 +122,8 @@ def test_one_that_stops_early_and_one_that_says_something_else_are_found(
 
     assert verifier.verify(Hasty(reference.components)).facts()["duration ratio"] == 0.5
     deaf = verifier.verify(Deaf(reference.components)).facts()
-    assert deaf["share of common tokens before it"] < 0.5  # type: ignore[operator]
-    assert deaf["first token that differs, median"] < 6  # type: ignore[operator]
+    assert deaf["common prefix, share of tokens"] < 0.5  # type: ignore[operator]
+    assert deaf["first differing token, median"] < 6  # type: ignore[operator]
 
 
 def test_divergence_is_none_for_the_same_and_grows() -> None:

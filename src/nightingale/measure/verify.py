@@ -71,8 +71,8 @@ class Verdict:
         return {
             "KL divergence of logits, nats": _mean(row.kl for row in rows),
             "top-1 agreement": _mean(row.top1 for row in rows),
-            "first token that differs, median": statistics.median(row.n_common for row in rows),
-            "share of common tokens before it": sum(row.n_common for row in rows) / n_tokens,
+            "first differing token, median": statistics.median(row.n_common for row in rows),
+            "common prefix, share of tokens": sum(row.n_common for row in rows) / n_tokens,
             "log-mel distance, nepers": _mean(row.mel for row in rows),
             "log-spectral distance, dB": _mean(row.spectrum_db for row in rows),
             "duration ratio": _mean(row.seconds / row.reference_seconds for row in rows),
