@@ -139,6 +139,12 @@ def test_spectra_a_gain_apart_are_its_decibels_apart() -> None:
     assert spectral_distance_db(noise, 0.5 * noise) == pytest.approx(6.02, abs=0.1)
 
 
+def test_seeds_without_judges_are_refused_before_any_work() -> None:
+    done = CliRunner().invoke(app, ["verify", "--seeds", "2"])
+    assert done.exit_code == 2
+    assert "add --judges FOLDER" in done.stderr
+
+
 @pytest.mark.slow
 def test_the_command_prints_a_column_for_each_plan(release: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(

@@ -25,13 +25,17 @@ def verify(  # noqa: PLR0913, PLR0917
     judges: Path | None = typer.Option(
         None, help="Folder with the judges' weights: adds word error rate and speaker similarity."
     ),
-    seeds: int = typer.Option(0, min=0, max=20, help="With judges: seeds for seed variation."),
+    seeds: int = typer.Option(
+        0, min=0, max=20, help="With judges: sets of other seeds, for seed variance."
+    ),
 ) -> None:
     """Compare plans with the reference: tokens, mel, spectra, words, voice, speed and memory."""
     settings: Settings = context.obj
     console = stderr()
     for plan in plans:
         Plan.named(plan)  # a wrong name is an error before minutes of work
+    if seeds and not judges:
+        raise typer.BadParameter("seed variance is that of the judges: add --judges FOLDER")
 
     from nightingale.measure import texts
     from nightingale.measure.quality import Judge
@@ -60,7 +64,7 @@ def verify(  # noqa: PLR0913, PLR0917
         for plan in plans:
             count(0, f"loading {plan}")
             verdicts.append(verifier.verify(load(plan)))
-        other_seeds = verifier.spread(seeds) if judge and seeds else []
+        other_seeds = verifier.spread(seeds) if seeds else []
     print_table(console, table(verdicts))
     words = [report.words.value for report in other_seeds]
     own = [report.own_voice.value for report in other_seeds if report.own_voice]
